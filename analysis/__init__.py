@@ -1,0 +1,1 @@
+"""What the records say: step times, batch size, tier verdict, report."""

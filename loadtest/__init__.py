@@ -1,0 +1,1 @@
+"""The client: Locust drives plans, sockets are stamped, records and histograms come out."""

@@ -1,0 +1,1 @@
+"""The machine: an LLM server whose latency follows from batch, context and prefill."""
