@@ -1,4 +1,4 @@
-"""When open-loop requests should leave: absolute instants from the stage's start, seeded, never "one more gap".
+"""When open-loop requests should leave: absolute instants from the stage's start, seeded.
 
 A closed loop has no schedule: a stream sends when its last request has ended. For it ``instants`` is empty.
 """
@@ -16,8 +16,8 @@ _SALT_ARRIVALS = 4
 def instants(arrivals: Arrivals, *, seed: int, stage_number: int) -> Iterator[int]:
     """Instants in ns from the stage's start, in order, without end (none for a closed loop).
 
-    Poisson gaps are exponential with mean 1 / rate; constant ones are exact to the nanosecond over any length,
-    because the k-th instant is computed from k and not from its predecessor.
+    Poisson gaps are exponential with mean 1 / rate; constant ones are exact to the nanosecond over any
+    length, because the k-th instant is computed from k and not from its predecessor.
     """
     if isinstance(arrivals, Closed):
         return
