@@ -38,9 +38,7 @@ def request(plan: Plan, stage_number: int, position: int, *, index: int) -> Requ
     tier_number = _shuffled(len(plan.tiers), plan.seed, _SALT_ORDER, stage_number, block)[place]
     classes = plan.workload.prompt_tokens
     class_block, class_place = divmod(block, len(classes))
-    class_number = _shuffled(len(classes), plan.seed, _SALT_CLASS, stage_number, tier_number, class_block)[
-        class_place
-    ]
+    class_order = _shuffled(len(classes), plan.seed, _SALT_CLASS, stage_number, tier_number, class_block)
     return Request(
         index=index,
         stage=stage.name,
