@@ -1,0 +1,258 @@
+"""The command line: reads arguments, calls one function per command, and turns failures into one line.
+
+Exit codes: 0 done · 1 the thing asked is not so · 2 bad usage or input · 3 the run itself failed. Commands
+import what they need when they run, so that ``--help`` is instant and locust patches only its own process.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
+
+from tierscope.errors import BadInputError, RunFailedError
+
+app = typer.Typer(
+    name="tierscope",
+    help="Tell from the outside what an LLM server is doing: load it, stamp every token, explain the timing.",
+    no_args_is_help=True,
+    add_completion=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+grafana_app = typer.Typer(
+    help="Dashboards, Prometheus configuration and a compose file.", no_args_is_help=True
+)
+app.add_typer(grafana_app, name="grafana")
+
+
+def _within(low: float, high: float) -> Any:
+    """Make an option's callback that refuses a number outside of [low, high], naming it."""
+
+    def check(param: typer.CallbackParam, value: float | None) -> float | None:
+        if value is not None and not low <= value <= high:
+            raise BadInputError(f"--{param.name}: {value} is not allowed; expected {low:g} to {high:g}")
+        return value
+
+    return check
+
+
+Port = Annotated[int, typer.Option(callback=_within(0, 65535), help="0 takes a free one.")]
+MetricsPort = Annotated[
+    int, typer.Option(callback=_within(0, 65535), help="Prometheus metrics while the run lasts; 0: none.")
+]
+SeedOption = Annotated[
+    int | None, typer.Option("--seed", callback=_within(0, 2**63 - 1), help="Overrides the plan's seed.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Write into a folder that holds files already.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tierscope {version('tierscope')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Hold what comes before a command."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path | None, typer.Option(help="Folder for the run and its report.")] = None,
+    profile: Annotated[
+        str, typer.Option(help="Server profile: a shipped name or a TOML file.")
+    ] = "fast-tier",
+    seed: SeedOption = None,
+) -> None:
+    """Start a mock server with a standard and a fast tier, load both, and report: one command, a minute.
+
+    Example: tierscope demo
+    """
+    from tierscope.demo import run_demo
+
+    run_demo(profile=profile, out=out, seed=seed)
+
+
+@app.command()
+def serve(
+    profile: Annotated[str, typer.Argument(help="A shipped profile's name or a TOML file.")] = "fast-tier",
+    port: Port = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    explain: Annotated[bool, typer.Option("--explain", help="Print the law's numbers and exit.")] = False,
+) -> None:
+    """Run the mock server: OpenAI chat on http://HOST:PORT/v1, its own truth on /metrics.
+
+    Example: tierscope serve fast-tier --port 8000
+    """
+    from tierscope.serve import explain_profile, serve_profile
+
+    if explain:
+        explain_profile(profile)
+    else:
+        serve_profile(profile, host=host, port=port)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})
+def run(
+    context: typer.Context,
+    plan: Annotated[str, typer.Argument(help="A shipped plan's name (ab, smoke, sweep) or a TOML file.")],
+    url: Annotated[str, typer.Option(help="Where the server is: http://host:port, with or without /v1.")],
+    model: Annotated[
+        str | None, typer.Option(help="The model to ask for; left out, the server is asked what it has.")
+    ] = None,
+    api: Annotated[str, typer.Option(help="How the server speaks: openai.")] = "openai",
+    out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/PLAN-TIME.")] = None,
+    seed: SeedOption = None,
+    metrics_port: MetricsPort = 9464,
+    web: Annotated[bool, typer.Option("--web", help="Locust's web UI instead of a headless run.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Accept any TLS certificate.")] = False,
+) -> None:
+    """Load a server according to a plan and record every token's arrival.
+
+    The API key comes from the environment (TIERSCOPE_API_KEY, or OPENAI_API_KEY) and is written nowhere.
+    What follows -- goes to Locust.
+
+    Example: tierscope run ab --url http://127.0.0.1:8000 --model demo
+    """
+    from tierscope.run import run_plan
+
+    run_plan(
+        plan,
+        url=url,
+        model=model,
+        api=api,
+        out=out,
+        seed=seed,
+        metrics_port=metrics_port,
+        web=web,
+        insecure=insecure,
+        locust_options=context.args,
+    )
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of one target.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="HTML file; default: report.html in the run.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Also as JSON (docs/report.md).")] = None,
+    md: Annotated[Path | None, typer.Option("--md", help="Also as Markdown, figures beside it.")] = None,
+    hardware: Annotated[
+        str | None,
+        typer.Option(help="What the server runs on: a profile's name or a TOML file with [deployment]."),
+    ] = None,
+    price_ratio: Annotated[
+        float | None,
+        typer.Option(callback=_within(0.01, 1000), help="Price of the compared tier / of the baseline."),
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="Tier to compare with.")] = None,
+    compared: Annotated[str | None, typer.Option(help="Tier to compare.")] = None,
+    margin: Annotated[
+        float, typer.Option(callback=_within(0.01, 0.5), help="A smaller change of prefill is no change.")
+    ] = 0.10,
+) -> None:
+    """Say what the server must be doing: verdict, step time, batch, all with intervals.
+
+    Example: tierscope report runs/ab-20260101-120000 --hardware fast-tier
+    """
+    from tierscope.report import report_runs
+
+    report_runs(
+        runs,
+        html=out,
+        json=json,
+        md=md,
+        hardware=hardware,
+        price_ratio=price_ratio,
+        baseline=baseline,
+        compared=compared,
+        margin=margin,
+    )
+
+
+@app.command()
+def simulate(
+    plan: Annotated[str, typer.Argument(help="A shipped plan's name or a TOML file.")],
+    profile: Annotated[str, typer.Option(help="A shipped profile's name or a TOML file.")],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    seed: SeedOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Do a run in virtual time against the mock's engine: same run folder, in a second or two.
+
+    Example: tierscope simulate ab --profile fast-tier --seed 7 --out runs/sim-7
+    """
+    from tierscope.simulate import simulate_run
+
+    simulate_run(plan, profile=profile, seed=seed, out=out, force=force)
+
+
+@app.command()
+def validate(files: Annotated[list[Path], typer.Argument(help="Plans and server profiles.")]) -> None:
+    """Check plans and server profiles: every error with file, key, value and what is allowed.
+
+    Example: tierscope validate my-plan.toml my-server.toml
+    """
+    from tierscope.validate import validate_files
+
+    if not validate_files(files):
+        raise typer.Exit(2)
+
+
+@grafana_app.command("export")
+def grafana_export(
+    folder: Annotated[Path, typer.Argument(help="Where to write.")],
+    force: ForceOption = False,
+) -> None:
+    """Write dashboards, provisioning, Prometheus configuration, rules and a compose file.
+
+    Example: tierscope grafana export ./monitoring
+    """
+    from grafana.stack import export
+
+    for path in export(folder, force=force):
+        typer.echo(str(path))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; ``argv`` defaults to the process's arguments."""
+    command: Any = typer.main.get_command(app)
+    try:
+        outcome = command.main(args=argv, prog_name="tierscope", standalone_mode=False)
+    except TyperException as error:
+        return _say(_usage_line(error), code=2) if error.format_message() else 2  # else: help was printed
+    except BadInputError as error:
+        return _say(str(error), code=2)
+    except RunFailedError as error:
+        return _say(str(error), code=3)
+    except (KeyboardInterrupt, typer.Abort):
+        return _say("stopped by you", code=3)
+    except BrokenPipeError:  # the reader of our output went away (| head); nothing of ours failed
+        sys.stderr.close()
+        return 0
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _usage_line(error: TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "tierscope"
+    message = error.format_message().strip().rstrip(".").replace("\n", " ")
+    return f"{message} (see '{path} --help')"
+
+
+def _say(line: str, *, code: int) -> int:
+    sys.stderr.write(f"tierscope: {line}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

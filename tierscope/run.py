@@ -1,0 +1,169 @@
+"""``tierscope run``: start Locust on a plan in a process of its own and say how it ended.
+
+Locust gets its own process because it patches the standard library on import, and because its CPU time is
+then the load generator's and nothing else's.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from loadtest import records
+from loadtest.command import locust_argv
+from loadtest.plan import Plan, Target
+from loadtest.plan import load as load_plan
+from tierscope.errors import BadInputError, RunFailedError
+
+ASK_TIMEOUT_S = 10.0
+
+
+def run_plan(
+    plan: str,
+    *,
+    url: str,
+    model: str | None,
+    api: str,
+    out: Path | None,
+    seed: int | None,
+    metrics_port: int,
+    web: bool,
+    insecure: bool,
+    locust_options: Sequence[str],
+) -> None:
+    """Run a plan against a server to its end; raises BadInputError or RunFailedError with one line."""
+    loaded = load_plan(plan, seed=seed)
+    target = check_target(url, model=model, api=api)
+    folder = new_run_folder(out, loaded)
+    print(f"{loaded.name}: {target.url}, model {target.model}; recording to {folder}")
+    code = start_locust(
+        plan,
+        target=target,
+        folder=folder,
+        seed=loaded.seed,
+        metrics_port=metrics_port,
+        web=web,
+        insecure=insecure,
+        locust_options=locust_options,
+    )
+    conclude(folder, code)
+    print(f"done: {folder}\nnext: tierscope report {folder}")
+
+
+def start_locust(
+    plan: str,
+    *,
+    target: Target,
+    folder: Path,
+    seed: int,
+    metrics_port: int,
+    web: bool = False,
+    insecure: bool = False,
+    locust_options: Sequence[str] = (),
+    cpu: int | None = None,
+) -> int:
+    """Run Locust to its end and return its exit code; Ctrl-C is left to it, so that it can end in order.
+
+    ``cpu`` pins it to one core. A SIGTERM to us is passed on.
+    """
+    argv = locust_argv(
+        plan,
+        target=target,
+        out=folder,
+        metrics_port=metrics_port,
+        seed=seed,
+        web=web,
+        insecure=insecure,
+        extra=locust_options,
+    )
+    child = subprocess.Popen([sys.executable, *argv])
+    if cpu is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(child.pid, {cpu})
+    # Only after the start: a child inherits an ignored signal, and this one must hear Ctrl-C.
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    terminate = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    try:
+        return child.wait()
+    finally:
+        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def conclude(folder: Path, code: int) -> None:
+    """Turn Locust's exit code and the run folder into silence or one line.
+
+    The child has said on its own what was wrong with its input or its run; here it is told what is left.
+    """
+    if code == 0:
+        return
+    try:
+        info = records.read_info(folder)
+    except BadInputError:
+        info = None
+    reason = (
+        info.status_detail if info is not None and info.status_detail else f"locust ended with code {code}"
+    )
+    if code == 2:
+        raise BadInputError(reason)
+    kept = f"; what was recorded is in {folder}" if any(folder.glob("requests-*.jsonl")) else ""
+    raise RunFailedError(f"{reason}{kept}")
+
+
+def check_target(url: str, *, model: str | None, api: str) -> Target:
+    """Turn command-line words into a Target, asking the server for its model if none is named."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise BadInputError(f"--url: {url!r} is not allowed; expected http://host:port or https://host")
+    if parts.username or parts.password:
+        raise BadInputError("--url: must not hold credentials; put the key into TIERSCOPE_API_KEY")
+    if api != "openai":
+        raise BadInputError(f"--api: {api!r} is not allowed; expected openai")
+    return Target(url=url.rstrip("/"), model=model or ask_model(url), api="openai")
+
+
+def ask_model(url: str) -> str:
+    """Ask ``/v1/models`` which model the server has; more than one, or none, is a line that lists them."""
+    base = url.rstrip("/").removesuffix("/v1")
+    request = urllib.request.Request(f"{base}/v1/models")
+    key = os.environ.get("TIERSCOPE_API_KEY") or os.environ.get("OPENAI_API_KEY")
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=ASK_TIMEOUT_S) as response:
+            answer: Any = json.loads(response.read(1_000_000))
+        names = [str(entry["id"]) for entry in answer["data"]]
+    except urllib.error.HTTPError as error:
+        raise RunFailedError(
+            f"{base}/v1/models answered {error.code} {error.reason}; name --model"
+        ) from error
+    except (OSError, urllib.error.URLError) as error:
+        reason = getattr(error, "reason", error)
+        raise RunFailedError(f"cannot connect to {base}: {reason}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunFailedError(
+            f"{base}/v1/models did not answer with a list of models; name --model"
+        ) from error
+    if len(names) != 1:
+        raise BadInputError(f"--model: is needed, {base} has {len(names)}: {', '.join(names[:20])}")
+    return names[0]
+
+
+def new_run_folder(out: Path | None, plan: Plan) -> Path:
+    """Make the folder of a new run; one that holds files is refused, so that nothing recorded is lost."""
+    folder = out if out is not None else Path("runs") / f"{plan.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise BadInputError(f"--out: {folder} is not empty; name a new folder")
+    except OSError as error:
+        raise BadInputError(f"--out: {folder}: {error.strerror}") from error
+    return folder

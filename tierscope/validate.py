@@ -1,0 +1,38 @@
+"""``tierscope validate``: tell for each file whether it can be used, and if not, why."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from loadtest import plan
+from tierscope.errors import BadInputError
+
+
+def validate_files(files: Sequence[Path]) -> bool:
+    """Print one line per file; True if all are good. What a file is follows from the tables it has."""
+    good = True
+    for path in files:
+        try:
+            print(f"{path}: {_check(path)}")
+        except BadInputError as error:
+            good = False
+            print(str(error))
+    return good
+
+
+def _check(path: Path) -> str:
+    try:
+        keys = set(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path}: is not valid TOML: {error}") from error
+    if keys & {"stages", "workload", "timeouts"}:
+        plan.load(str(path))
+        return "a good plan"
+    if "deployment" in keys:
+        from mockserver import config
+
+        config.load(str(path))
+        return "a good server profile"
+    raise BadInputError(f"{path}: is neither a plan (no [workload]) nor a server profile (no [deployment])")
