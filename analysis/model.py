@@ -225,6 +225,18 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ttft_p50_s: float | None
 
 
+class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Requests of one tier that failed the same way."""
+
+    tier: str
+    outcome: Outcome
+    status: int | None
+    """HTTP status, where a server sent one."""
+    detail: str
+    """What the record says, of the first of them."""
+    count: int
+
+
 class FigureData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that is drawn, bounded in size whatever the run's length."""
 
@@ -233,6 +245,8 @@ class FigureData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     distributions: list[Distribution]
     timeline: list[TimelineBin]
     sweep: list[SweepPoint]
+    sweep_curves: list[Curve] = []
+    """Fitted step time in seconds against active streams, one per tier, where a step law was fitted."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -249,5 +263,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prefill: list[PrefillFit]
     batch: list[BatchAnswer]
     figures: FigureData
+    errors: list[ErrorGroup] = []
+    """Failed requests by tier and cause, most frequent first; bounded, the rest is said in ``notes``."""
     notes: list[str]
     """What could not be read or was left out, a sentence each."""
