@@ -65,7 +65,11 @@ def _explain(message: str, raw: Any, kind: Any) -> str:
         return f"{_join(path, missing['key'])}: is missing and has no default"
     value = _value_at(raw, path)
     shown = "" if value is None else f"{value!r} is not allowed; "
-    return f"{path.lstrip('.') or 'top level'}: {shown}{what[0].lower()}{what[1:].replace('`', '')}"
+    choices = _choices_at(raw, path, kind) if what.startswith("Invalid") else []
+    wanted = (
+        f"expected one of {', '.join(choices)}" if choices else what[0].lower() + what[1:].replace("`", "")
+    )
+    return f"{path.lstrip('.') or 'top level'}: {shown}{wanted}"
 
 
 def _explain_unknown(place: str, key: str, allowed: list[str]) -> str:
@@ -93,18 +97,34 @@ def _value_at(raw: Any, path: str) -> Any:
 
 def _fields_at(raw: Any, path: str, kind: Any) -> list[str]:
     """Names of the fields that the struct at ``path`` has, empty where the type cannot be followed."""
-    node = msgspec.inspect.type_info(kind)
-    for step in _STEP.finditer(path):
-        found = _into(node, step["key"], raw)
-        raw = _value_at(raw, step[0])
-        if found is None:
-            return []
-        node = found
-    node = _pick(node, raw) or node
+    node, value = _follow(raw, path, kind)
+    node = _pick(node, value) or node
     if not isinstance(node, msgspec.inspect.StructType):
         return []
     tag = [node.tag_field] if node.tag_field else []
     return tag + [field.encode_name for field in node.fields]
+
+
+def _choices_at(raw: Any, path: str, kind: Any) -> list[str]:
+    """What a literal at ``path`` may be, or the tag that chooses among the structs of a union."""
+    node, _ = _follow(raw, path, kind)
+    if isinstance(node, msgspec.inspect.LiteralType):
+        return [str(value) for value in node.values]
+    parent, _, key = path.rpartition(".")
+    union, _ = _follow(raw, parent, kind)
+    structs = [t for t in getattr(union, "types", ()) if isinstance(t, msgspec.inspect.StructType)]
+    return [str(struct.tag) for struct in structs if struct.tag_field == key]
+
+
+def _follow(raw: Any, path: str, kind: Any) -> tuple[Any, Any]:
+    """The type and the value at ``path``; the type is None where it cannot be followed."""
+    node = msgspec.inspect.type_info(kind)
+    for step in _STEP.finditer(path):
+        node = _into(node, step["key"], raw)
+        raw = _value_at(raw, step[0])
+        if node is None:
+            break
+    return node, raw
 
 
 def _into(node: Any, key: str | None, raw: Any) -> Any:

@@ -1,0 +1,108 @@
+"""The arrows between rooms hold: each module is imported in a fresh interpreter and sys.modules is looked at.
+
+A module is pure unless it stands in ``MAY`` below, with what it may load besides numpy and msgspec.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("loadtest", "mockserver", "analysis", "grafana")
+HEAVY = (
+    "gevent",
+    "locust",
+    "aiohttp",
+    "prometheus_client",
+    "pandas",
+    "scipy",
+    "pyarrow",
+    "httptools",
+    "altair",
+)
+
+# I/O modules, and what each may pull in. Everything that is not here must be pure.
+MAY: dict[str, set[str]] = {
+    "loadtest.transport": {"gevent", "httptools"},
+    "loadtest.metrics": {"prometheus_client"},
+    "loadtest.parquet": {"pyarrow"},
+    "loadtest.users": {"gevent", "httptools", "locust", "prometheus_client"},
+    "loadtest.locustfile": {"gevent", "httptools", "locust", "prometheus_client"},
+    "mockserver.realtime": set(),
+    "mockserver.metrics": {"prometheus_client"},
+    "mockserver.app": {"aiohttp", "prometheus_client"},
+}
+# What analysis may know of the other rooms.
+ANALYSIS_MAY = {
+    *("loadtest." + name for name in ("records", "plan", "parquet", "derive")),
+    *("mockserver." + name for name in ("roofline", "hardware", "engine", "virtual")),
+}
+
+
+def modules(room: str) -> list[str]:
+    files = sorted((ROOT / room).glob("*.py"))
+    return [f"{room}.{file.stem}" for file in files if file.stem not in {"__init__", "__main__"}]
+
+
+def loaded_by(module: str) -> set[str]:
+    """Names in sys.modules after importing one module in an interpreter of its own."""
+    code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def top(names: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in names}
+
+
+@pytest.mark.parametrize(
+    "module", [m for room in ("loadtest", "mockserver", "grafana") for m in modules(room)]
+)
+def test_a_module_loads_nothing_heavy_that_it_is_not_known_for(module: str) -> None:
+    room = module.partition(".")[0]
+    loaded = loaded_by(module)
+    heavy = top(loaded) & set(HEAVY)
+    if room != "grafana" and not MAY.get(module, set()) & {"locust"}:  # locust itself loads what it likes
+        assert heavy <= MAY.get(module, set()), f"{module} loads {sorted(heavy)}"
+    strangers = top(loaded) & ({*ROOMS} - {room})
+    assert not strangers, f"{module} imports the room {sorted(strangers)}"
+
+
+@pytest.mark.parametrize("module", modules("analysis"))
+def test_analysis_knows_only_the_pure_modules_of_other_rooms(module: str) -> None:
+    loaded = loaded_by(module)
+    assert not top(loaded) & {"gevent", "locust", "aiohttp", "prometheus_client"}
+    others = {n for n in loaded if n.partition(".")[0] in {"loadtest", "mockserver", "grafana"} and "." in n}
+    # What those modules import inside their own rooms is theirs to decide.
+    direct = {n for n in others if n in direct_imports(module)}
+    assert direct <= ANALYSIS_MAY, f"{module} imports {sorted(direct - ANALYSIS_MAY)}"
+
+
+def direct_imports(module: str) -> set[str]:
+    import ast
+
+    tree = ast.parse((ROOT / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8"))
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def test_the_command_line_answers_help_without_loading_a_room() -> None:
+    assert not top(loaded_by("tierscope.cli")) & {*ROOMS, *HEAVY}
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "tierscope"])
+def test_an_init_file_holds_a_docstring_and_nothing_else(room: str) -> None:
+    import ast
+
+    body = ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8")).body
+    assert len(body) == 1
+    assert isinstance(body[0], ast.Expr)
