@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tierscope.errors import BadInputError
+
+if TYPE_CHECKING:
+    from mockserver.hardware import Deployment
 
 
 def report_runs(
@@ -13,10 +17,10 @@ def report_runs(
     json: Path | None,
     md: Path | None,
     hardware: str | None,
-    price_ratio: float | None,
-    baseline: str | None,
-    compared: str | None,
-    margin: float,
+    price_ratio: float | None = None,
+    baseline: str | None = None,
+    compared: str | None = None,
+    margin: float = 0.10,
 ) -> None:
     """Analyse run folders, write the report's files, print the verdict and where they are."""
     from analysis import report
@@ -39,7 +43,7 @@ def report_runs(
             print(path)
 
 
-def _deployment(hardware: str | None) -> object:
+def _deployment(hardware: str | None) -> "Deployment | None":
     """Read the deployment of a shipped profile by name, or of any TOML file."""
     if hardware is None:
         return None
