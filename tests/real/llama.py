@@ -1,4 +1,4 @@
-"""Starts llama.cpp's server with a real 270 M model, by the first of two packaged builds that this CPU runs."""
+"""Starts llama.cpp's server with a real 270 M model, by the first packaged build that this CPU runs."""
 
 import importlib.util
 import json
