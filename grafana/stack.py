@@ -67,7 +67,7 @@ def files(stack: Stack) -> dict[str, str]:
 def export(folder: Path, *, force: bool = False, stack: Stack | None = None) -> list[Path]:
     """Write a stack's files below ``folder`` and return their paths.
 
-    With ``force``, files of the same names are replaced and others kept. Raises BadInputError, in one line, if
+    With ``force``, files of the same names are replaced, others kept. Raises BadInputError, in one line, if
     the folder holds files and ``force`` is not set, if it cannot be written, or if the stack cannot be.
     """
     wanted = files(stack or Stack())
