@@ -1,0 +1,159 @@
+"""How numbers are written for people: units, significant digits, intervals. Pure.
+
+Rules for whoever edits this file:
+
+1. A number and its interval share unit and decimals, as in ``2.51× (2.47–2.55)``.
+2. Three significant digits, two where the interval is wide, more where it is too narrow to show otherwise.
+3. What is null reads ``–`` in a table and ``not identified`` in a sentence; nothing prints nan or None.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from analysis.model import Estimate
+
+ABSENT = "–"
+_WIDE = 0.3
+"""Half-width relative to the value from which a third digit says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How base units are scaled and named; ``glue`` stands between number and name."""
+
+    name: str
+    scale: float = 1.0
+    glue: str = " "
+
+
+RATIO = Unit("×", glue="")
+PERCENT = Unit("%", scale=100.0)
+PLAIN = Unit("", glue="")
+TOKENS_PER_S = Unit("tokens/s")
+MICROSECONDS = Unit("µs", scale=1e6)
+MILLISECONDS = Unit("ms", scale=1e3)
+SECONDS = Unit("s")
+MINUTES = Unit("min", scale=1 / 60)
+
+
+def time_unit(seconds: float | None) -> Unit:
+    """Choose the unit in which a duration reads best: 1 µs to 999 µs, to 999 ms, to 599 s, then minutes."""
+    size = abs(seconds or 0.0)
+    if 0 < size < 0.9995e-3:
+        return MICROSECONDS
+    if size < 0.9995:
+        return MILLISECONDS
+    return SECONDS if size < 599.5 else MINUTES
+
+
+def number(value: float | None, unit: Unit = PLAIN, *, digits: int = 3) -> str:
+    """Write one number with ``digits`` significant digits, e.g. ``8.12 ms`` or ``12,345 tokens``."""
+    if not _finite(value):
+        return ABSENT
+    scaled = value * unit.scale
+    return f"{_fixed(scaled, _decimals(scaled, digits))}{unit.glue}{unit.name}"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a duration in the unit that suits it; exactly 0 is ``0 s``."""
+    return "0 s" if seconds == 0 else number(seconds, time_unit(seconds))
+
+
+def tokens(count: float | None) -> str:
+    """Write a number of tokens that may be a mean: ``16,384 tokens``, ``511.5 tokens``."""
+    if not _finite(count):
+        return ABSENT
+    return f"{count:,.0f} tokens" if count == round(count) else f"{count:,.1f} tokens"
+
+
+def share(ratio: float | None) -> str:
+    """Write a 0–1 ratio in percent; what is there but rounds to nothing is ``< 0.1 %``."""
+    if not _finite(ratio):
+        return ABSENT
+    if ratio in (0.0, 1.0):
+        return f"{ratio:.0%}".replace("%", " %")
+    return "< 0.1 %" if 0 < ratio < 0.001 else f"{100 * ratio:.1f} %"
+
+
+def probability(value: float | None) -> str:
+    """Write a p-value; below 0.001 only that it is below."""
+    if not _finite(value):
+        return ABSENT
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def estimate(found: Estimate, unit: Unit) -> str:
+    """Write an estimate with its interval: ``2.51× (2.47–2.55)``, ``≥ 2.5×``, ``not identified``."""
+    value, interval = split(found, unit)
+    return f"{value} ({interval})" if interval else value
+
+
+def split(found: Estimate, unit: Unit) -> tuple[str, str]:
+    """Write an estimate as its value and its interval, the second empty where there is none."""
+    value, low, high = (x if _finite(x) else None for x in (found.value, found.low, found.high))
+    if value is None:
+        return _bounds(low, high, unit), ""
+    decimals = _decimals_for(value * unit.scale, *(x * unit.scale for x in (low, high) if x is not None))
+    shown = f"{_fixed(value * unit.scale, decimals)}{unit.glue}{unit.name}"
+    ends = [ABSENT if x is None else _fixed(x * unit.scale, decimals) for x in (low, high)]
+    if low is None and high is None:
+        return shown, ""
+    if low is None or high is None:
+        return shown, f"≤ {ends[1]}" if low is None else f"≥ {ends[0]}"
+    level = "" if found.level == 0.95 else f" at {found.level:.0%}".replace("%", " %")
+    dash = " to " if low < 0 else "–"
+    return shown, f"{ends[0]}{dash}{ends[1]}{level}"
+
+
+def time_estimate(found: Estimate) -> str:
+    """Write an estimated duration in the unit that suits its value."""
+    return estimate(found, time_unit(found.value))
+
+
+def time_split(found: Estimate) -> tuple[str, str]:
+    """Write an estimated duration as value and interval."""
+    return split(found, time_unit(found.value))
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Write a count with its noun: ``1 request``, ``12,345 requests``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def _bounds(low: float | None, high: float | None, unit: Unit) -> str:
+    if low is None and high is None:
+        return "not identified"
+    if high is None:
+        return f"≥ {number(low, unit)}"
+    if low is None:
+        return f"≤ {number(high, unit)}"
+    return f"{number(low, Unit('', unit.scale, ''))}–{number(high, unit)}, not identified"
+
+
+def _decimals_for(value: float, *ends: float) -> int:
+    """Decimals that value and interval share."""
+    half = max((abs(end - value) for end in ends), default=0.0)
+    if half > _WIDE * abs(value):
+        return _decimals(value, 2)
+    decimals = _decimals(value, 3)
+    if half > 0:  # enough to see the interval, but never more than five digits of the value
+        decimals = min(max(decimals, _decimals(half, 1)), decimals + 2)
+    return decimals
+
+
+def _decimals(value: float, digits: int) -> int:
+    if value == 0:
+        return 0
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    if round(abs(value), decimals) >= 10 ** (digits - decimals):  # 9.996 is written 10.0
+        decimals -= 1
+    return max(0, decimals)
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return f"{value:,.{decimals}f}".replace("-", "−")
+
+
+def _finite(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
