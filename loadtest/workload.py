@@ -49,21 +49,24 @@ def request(plan: Plan, stage_number: int, position: int, *, index: int) -> Requ
     )
 
 
+def prompt_words(plan: Plan, request: Request) -> int:
+    """Number of words in a request's prompt: ``prompt_tokens / tokens_per_word``, rounded, at least one."""
+    return max(1, round(request.prompt_tokens / plan.workload.tokens_per_word))
+
+
 def prompt_text(plan: Plan, request: Request) -> str:
     """The prompt of a request: words that no other request of this plan and seed starts with.
 
-    The number of words is ``prompt_tokens / tokens_per_word``, rounded, at least one. The first word tells
-    requests apart (a number in letters), so that no prefix cache is hit by accident.
+    The first word tells requests apart (a number in letters), so that no prefix cache is hit by accident.
     """
-    count = max(1, round(request.prompt_tokens / plan.workload.tokens_per_word))
     rng = np.random.default_rng((plan.seed, _SALT_TEXT, request.index))
-    words = _WORDS[rng.integers(0, len(_WORDS), size=count)]
+    words = _WORDS[rng.integers(0, len(_WORDS), size=prompt_words(plan, request))]
     words[0] = _spelled(plan.seed % 1_000_003 * 100_000_000 + request.index)
     return " ".join(words)
 
 
 def _spelled(number: int) -> str:
-    """Write a number in base 26 letters, units first, so that neighbours differ from their first letter on."""
+    """Write a number in base 26 letters, units first, so that neighbours differ from the first letter on."""
     letters = ""
     while number or not letters:
         number, digit = divmod(number, 26)
