@@ -1,0 +1,49 @@
+"""From a server's configuration to the engines that play its tiers. Pure."""
+
+from mockserver import config as server_config
+from mockserver import roofline
+from mockserver.background import Background, Lengths
+from mockserver.config import ServerConfig, TierConfig
+from mockserver.engine import Engine, Limits
+
+
+def engines(config: ServerConfig, *, seed: int | None = None, start_ns: int = 0) -> dict[str, Engine]:
+    """One engine per tier, by name, each warm at ``start_ns``; ``seed`` overrides the configuration's."""
+    chosen = config.seed if seed is None else seed
+    return {tier.name: engine(config, tier, seed=chosen, start_ns=start_ns) for tier in config.tiers}
+
+
+def engine(config: ServerConfig, tier: TierConfig, *, seed: int, start_ns: int = 0) -> Engine:
+    """The engine of one tier. Tiers of one seed are independent of each other: their names enter the seed."""
+    law = roofline.law(server_config.deployment_of(config, tier))
+    limits = Limits(
+        max_batch=tier.max_batch,
+        step_tokens=tier.step_budget_tokens,
+        prefill_tokens=tier.prefill_tokens,
+        kv_tokens=roofline.kv_capacity_tokens(law),
+    )
+    salt = f"{seed}/{tier.name}"
+    return Engine(
+        roofline.step_function(law),
+        limits,
+        background=_background(config, tier, salt, start_ns),
+        ingest_ns=round(config.ingest_s * 1e9),
+        noise_ratio=tier.noise_ratio,
+        seed=salt,
+        start_ns=start_ns,
+    )
+
+
+def _background(config: ServerConfig, tier: TierConfig, salt: str, start_ns: int) -> Background | None:
+    if not tier.target_batch:
+        return None
+    hidden, longest = tier.hidden, config.max_context_tokens // 2
+    return Background(
+        target_batch=tier.target_batch,
+        prompt=Lengths(hidden.prompt_tokens, hidden.prompt_variation_ratio, longest),
+        output=Lengths(hidden.output_tokens, hidden.output_variation_ratio, longest),
+        seed=salt,
+        start_ns=start_ns,
+        wander_ratio=hidden.wander_ratio,
+        wander_s=hidden.wander_s,
+    )
