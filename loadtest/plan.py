@@ -19,7 +19,7 @@ from msgspec import Meta
 from tierscope import typedtoml
 from tierscope.errors import BadInputError
 
-Api = Literal["openai"]
+Api = Literal["openai", "anthropic"]
 Count = Annotated[int, Meta(ge=1, le=100_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=10_000_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1_000_000)]

@@ -1,0 +1,64 @@
+"""What one event of a stream says, whichever API it came from. Pure."""
+
+from typing import Annotated
+
+import msgspec
+
+from loadtest.records import EventKind
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""A count of tokens a server may claim; anything else is damage."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Token counts as the server gave them; None where it said nothing. Cumulative, never added."""
+
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
+    """One event, read. With every field at its default it said nothing of interest (a ping, a role)."""
+
+    kind: EventKind | None = None
+    """Set if the event carried generated output. Text wins over reasoning, reasoning over tool calls."""
+    text: str = ""
+    reasoning: str = ""
+    tool: str = ""
+    """Arguments of tool calls."""
+    terminal: bool = False
+    """The stream may end after this: a finish reason, a stop event, or the end mark."""
+    finish_reason: str | None = None
+    usage: Usage | None = None
+    echoed_tier: str | None = None
+    error: str | None = None
+    """One line: the type and message of an error object."""
+
+
+NOTHING = Delta()
+END_MARK = Delta(terminal=True)
+
+
+def kind_of(text: str, reasoning: str, tool: bool) -> EventKind | None:
+    """Name the kind of output an event carried, None if it carried none."""
+    if text:
+        return "text"
+    if reasoning:
+        return "reasoning"
+    return "tool" if tool else None
+
+
+def error_line(error: object) -> str:
+    """Put an error object (or string) of a server into one line: its type or code, and its message."""
+    if not isinstance(error, dict):
+        return folded(str(error))
+    label = error.get("type") or error.get("code")
+    message = error.get("message") or error.get("detail")
+    return folded(": ".join(str(part) for part in (label, message) if part) or str(error))
+
+
+def folded(text: str) -> str:
+    """Put a text into one line: runs of white space become one blank."""
+    return " ".join(text.split())

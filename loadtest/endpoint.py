@@ -1,0 +1,81 @@
+"""Where requests go: a target's URL taken apart once. Pure."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from tierscope.errors import BadInputError
+
+_HOST = re.compile(r"^[A-Za-z0-9._:%-]+$")
+_FORM = "http://HOST[:PORT][/PREFIX] or https://…"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One HTTP endpoint. ``path`` is that of the request, prefix included."""
+
+    tls: bool
+    host: str
+    port: int
+    path: str
+
+    @property
+    def authority(self) -> str:
+        """The value of the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        """Scheme and authority, for people."""
+        return f"{'https' if self.tls else 'http'}://{self.authority}"
+
+
+def parse(url: str, path: str) -> Endpoint:
+    """Take ``url`` apart and add the API's ``path``; a prefix that has its start already is not doubled.
+
+    ``http://h:1``, ``http://h:1/v1`` and ``http://h:1/v1/chat/completions`` give the same endpoint. Raises
+    BadInputError in one line on anything else than an http or https URL without credentials.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise _refused(url, str(error)) from error
+    host = parts.hostname or ""
+    if parts.scheme not in ("http", "https") or not host:
+        raise _refused(url, "scheme or host is missing")
+    if "@" in parts.netloc:
+        raise BadInputError("url: credentials do not belong there; the key comes from the environment")
+    if parts.query or parts.fragment:
+        raise _refused(url, "a query or fragment cannot be part of it")
+    return Endpoint(
+        tls=parts.scheme == "https",
+        host=_ascii(url, host),
+        port=port if port is not None else (443 if parts.scheme == "https" else 80),
+        path=_join(parts.path.rstrip("/"), path),
+    )
+
+
+def _join(prefix: str, path: str) -> str:
+    """Join without repeating: the longest start of ``path`` that ends ``prefix`` is used once."""
+    steps = path.strip("/").split("/")
+    for count in range(len(steps), 0, -1):
+        start = "/" + "/".join(steps[:count])
+        if prefix.endswith(start):
+            return prefix.removesuffix(start) + path
+    return prefix + path
+
+
+def _ascii(url: str, host: str) -> str:
+    try:
+        name = host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError as error:
+        raise _refused(url, f"{host!r} is not a host name") from error
+    if not _HOST.match(name):
+        raise _refused(url, f"{host!r} is not a host name")
+    return name
+
+
+def _refused(url: str, why: str) -> BadInputError:
+    return BadInputError(f"url: {url!r} is not allowed: {why}; expected {_FORM}")

@@ -1,0 +1,101 @@
+"""Receive stamps: the kernel's where it gives them (SO_TIMESTAMPNS), the reader's clock elsewhere.
+
+A kernel stamp is taken when the segment arrives, so it stays right while this process is busy elsewhere. For
+a read that took several segments it is that of the last one. Sources: Linux, Documentation/networking/
+timestamping.rst and net/ipv4/tcp.c (``tcp_update_recv_tstamps``), 2026.
+"""
+
+import _socket
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+
+from loadtest.clock import RunClock
+from loadtest.records import StampSource
+
+_SO_TIMESTAMPNS = (
+    35  # include/uapi/asm-generic/socket.h; other on alpha, mips, parisc, sparc: the probe tells
+)
+_TIMESPEC = struct.Struct("=qq")
+ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
+_SLACK_NS = 1_000_000
+_PROBE_TRIES = 50  # the kernel switches stamping on in deferred work, some ms after the first socket asks
+
+AncillaryData = list[tuple[int, int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """What the probe found. ``held`` keeps a stamping socket open, so that the kernel goes on stamping."""
+
+    source: StampSource
+    note: str = ""
+    held: socket.socket | None = None
+
+    def enable(self, sock: _socket.socket) -> None:
+        """Ask for stamps on a socket, if there are any."""
+        if self.source == "kernel":
+            sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+
+    def close(self) -> None:
+        """Let the kernel stop stamping for us."""
+        if self.held is not None:
+            self.held.close()
+
+
+def arrival_ns(clock: RunClock, ancillary: AncillaryData, not_before_ns: int, now_ns: int) -> int | None:
+    """When a read's data arrived, in ns since the run's start; None if the kernel did not tell.
+
+    A stamp outside [``not_before_ns``, ``now_ns``] by more than 1 ms means that the wall clock was stepped:
+    the clock is checked again and the stamp used only if it then fits. Less than that (a reply can arrive
+    while ``send`` is still returning) is clamped.
+    """
+    realtime_ns = _realtime_ns(ancillary)
+    if realtime_ns is None:
+        return None
+    stamp_ns = clock.from_realtime(realtime_ns)
+    if not not_before_ns - _SLACK_NS <= stamp_ns <= now_ns + _SLACK_NS:
+        clock.recheck()
+        stamp_ns = clock.from_realtime(realtime_ns)
+        if not not_before_ns - _SLACK_NS <= stamp_ns <= now_ns + _SLACK_NS:
+            return None
+    return min(max(stamp_ns, not_before_ns), now_ns)
+
+
+def probe() -> Stamps:
+    """Send bytes to ourselves over loopback and look whether they come stamped."""
+    if not sys.platform.startswith("linux"):
+        return Stamps("user", f"kernel receive stamps are not known on {sys.platform}")
+    try:
+        return _probe_loopback()
+    except OSError as error:
+        return Stamps("user", f"the probe of kernel receive stamps failed: {error.strerror}")
+
+
+def _probe_loopback() -> Stamps:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        reader = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        reader.settimeout(1.0)
+        reader.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        reader.connect(listener.getsockname())
+        writer, _ = listener.accept()
+    with writer:
+        for _ in range(_PROBE_TRIES):
+            writer.sendall(b"?")
+            _, ancillary, _, _ = reader.recvmsg(16, ANCILLARY_BYTES)
+            stamp_ns = _realtime_ns(ancillary)
+            if stamp_ns is not None and abs(time.time_ns() - stamp_ns) < 1_000_000_000:
+                return Stamps("kernel", held=reader)
+            time.sleep(0.002)
+    reader.close()
+    return Stamps("user", "this kernel does not stamp what it receives")
+
+
+def _realtime_ns(ancillary: AncillaryData) -> int | None:
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) == _TIMESPEC.size:
+            seconds, nanoseconds = _TIMESPEC.unpack(data)
+            return int(seconds * 1_000_000_000 + nanoseconds)
+    return None

@@ -1,0 +1,104 @@
+"""Stamped pieces of a response in, one RequestRecord out. Pure: no clock, no socket.
+
+Counts of tokens come from ``usage``; the count of events stands in for it only under ``tokens_source``.
+"""
+
+import email.utils
+from itertools import groupby
+
+from loadtest.exchange import Exchange
+from loadtest.outcome import detail_of, outcome_of, refused
+from loadtest.reading import Reading, read
+from loadtest.records import RequestRecord
+from loadtest.wire import Wire
+from loadtest.workload import Request
+
+_REQUEST_ID_HEADERS = ("x-request-id", "request-id")
+_DETAIL_LENGTH = 300
+
+
+def record(
+    request: Request, exchange: Exchange, wire: Wire, *, model: str, scheduled_ns: int, secret: str = ""
+) -> RequestRecord:
+    """Make the record of one attempt.
+
+    ``secret`` is the key that was sent: a server that echoes it finds it blotted out of ``detail``.
+    """
+    reading = Reading() if refused(exchange) else read(exchange, wire)
+    outcome = outcome_of(exchange, reading)
+    headers, usage, events = exchange.headers, reading.usage, len(reading.event_ns)
+    told = usage.output_tokens is not None
+    return RequestRecord(
+        index=request.index,
+        stage=request.stage,
+        warmup=request.warmup,
+        requested_tier=request.tier.name,
+        model=model,
+        prompt_class_tokens=request.prompt_tokens,
+        max_tokens=request.max_tokens,
+        scheduled_ns=scheduled_ns,
+        connected_ns=exchange.connected_ns,
+        sent_ns=exchange.sent_ns,
+        headers_ns=exchange.headers_ns,
+        first_text_ns=reading.first_text_ns,
+        event_ns=reading.event_ns,
+        event_kinds=[(kind, len(list(run))) for kind, run in groupby(reading.kinds)],
+        event_tokens=_event_tokens(reading),
+        coalesced_events=reading.coalesced,
+        ended_ns=exchange.ended_ns,
+        status=exchange.status,
+        outcome=outcome,
+        detail=_shown(detail_of(exchange, reading, outcome), secret),
+        finish_reason=reading.finish_reason,
+        echoed_tier=reading.echoed_tier,
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        output_tokens=usage.output_tokens if told else events or None,
+        tokens_source="usage" if told else "events" if events else None,
+        request_id=next((headers[name] for name in _REQUEST_ID_HEADERS if name in headers), None),
+        retry_after_s=_retry_after_s(headers),
+        rate_limit_headers={name: value for name, value in headers.items() if _of_rate_limits(name)},
+        stamp_source=exchange.stamp_source,
+    )
+
+
+def _shown(detail: str, secret: str) -> str:
+    """Blot the secret out before cutting, so that no half of it is left."""
+    blotted = detail.replace(secret, "[key]") if secret else detail
+    return blotted if len(blotted) <= _DETAIL_LENGTH else blotted[: _DETAIL_LENGTH - 1] + "…"
+
+
+def _of_rate_limits(header: str) -> bool:
+    return "ratelimit" in header or header.startswith("anthropic-fast-")
+
+
+def _event_tokens(reading: Reading) -> list[int] | None:
+    """Tokens each event brought, if every output event told the total so far and totals never fell."""
+    totals = [total for total in reading.totals if total is not None]
+    if not totals or len(totals) != len(reading.totals):
+        return None
+    brought = [after - before for before, after in zip([0, *totals], totals, strict=False)]
+    return brought if min(brought) >= 0 else None
+
+
+def _retry_after_s(headers: dict[str, str]) -> float | None:
+    """Seconds to wait as a server asks for; a date is read against the server's own Date header."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        return _seconds_between(headers.get("date"), value)
+    return seconds if 0 <= seconds < 1e9 else None
+
+
+def _seconds_between(earlier: str | None, later: str) -> float | None:
+    if earlier is None:
+        return None
+    try:
+        wait = email.utils.parsedate_to_datetime(later) - email.utils.parsedate_to_datetime(earlier)
+    except (ValueError, TypeError):
+        return None
+    return max(0.0, wait.total_seconds())

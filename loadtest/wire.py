@@ -1,0 +1,51 @@
+"""The APIs a run can speak, as values: one ``Wire`` each. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from loadtest import wire_anthropic, wire_openai
+from loadtest.delta import Delta
+from loadtest.plan import Api, Plan
+from loadtest.workload import Request
+
+
+class Body(Protocol):
+    """How a request body is made."""
+
+    def __call__(self, plan: Plan, request: Request, /, *, model: str, prompt: str) -> bytes:
+        """Give the bytes of the body."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What one API needs: where requests go, what they say, and how answers are read."""
+
+    path: str
+    key_variables: tuple[str, ...]
+    """Environment variables that may hold the key, the first one that is set wins."""
+    headers: Callable[[str], dict[str, str]]
+    body: Body
+    read_event: Callable[[bytes, bytes], Delta]
+    read_body: Callable[[bytes], Delta]
+
+
+WIRES: dict[Api, Wire] = {
+    "openai": Wire(
+        path=wire_openai.PATH,
+        key_variables=("TIERSCOPE_API_KEY", "OPENAI_API_KEY"),
+        headers=wire_openai.headers,
+        body=wire_openai.body,
+        read_event=wire_openai.read_event,
+        read_body=wire_openai.read_body,
+    ),
+    "anthropic": Wire(
+        path=wire_anthropic.PATH,
+        key_variables=("TIERSCOPE_API_KEY", "ANTHROPIC_API_KEY"),
+        headers=wire_anthropic.headers,
+        body=wire_anthropic.body,
+        read_event=wire_anthropic.read_event,
+        read_body=wire_anthropic.read_body,
+    ),
+}
