@@ -140,3 +140,17 @@ def median(x: Floats, *, level: float = 0.95) -> Estimate:
 def two_sided_p(z: float) -> float:
     """Probability of a standard normal at least as far from 0 as ``z``."""
     return float(2 * special.ndtr(-abs(z)))
+
+
+def inside(ratio: Estimate, margin: float) -> bool:
+    """Whether the whole interval of a ratio lies within 1 / (1 + margin) and 1 + margin."""
+    if ratio.low is None or ratio.high is None:
+        return False
+    return 1 / (1 + margin) < ratio.low and ratio.high < 1 + margin
+
+
+def outside(ratio: Estimate, margin: float) -> bool:
+    """Whether a ratio's interval excludes 1 and its value lies beyond the margin."""
+    if ratio.value is None or ratio.low is None or ratio.high is None:
+        return False
+    return (ratio.low > 1 or ratio.high < 1) and abs(math.log(ratio.value)) > math.log1p(margin)

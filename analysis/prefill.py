@@ -1,218 +1,147 @@
-"""The law of the time to first token, fitted per tier: what a prompt costs, free of queue and network.
-
-    TTFT = f(n) + W + e        f(n) = a + b·n + c·n²        (n: uncached prompt tokens)
-
-W is the wait in the queue, e normal noise with spread σ·f + s0. The fixed part ``a`` holds network, ingest and
-the rest of the step that was running; it moves by half a step between tiers of different batch and is never
-compared. The increment D = f(n_high) − f(n_low) is prefill alone, and is a parameter of the fit:
-f(n) = F + D·((1 − q)·u + q·u²) with u = (n − n_low)/(n_high − n_low).
-"""
+"""Prefill per tier, as the TTFT law sees it, and whether two tiers prefill equally fast."""
 
 import math
-from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
-from scipy import optimize, special
+from scipy import special, stats
 
-from analysis import exgauss
+from analysis import intervals, numbers, phrases, ttft_law
+from analysis.arms import Arm
+from analysis.model import Estimate, PrefillFit, PrefillTest
+from analysis.ttft_law import MODEL_FLOOR, TtftLaw
 
-Floats = npt.NDArray[np.float64]
+Answer = Literal["changed", "unchanged", "inconclusive"]
 
-OUTLIERS = 0.02
-"""Share of requests that may lie anywhere: retransmissions, a stalled client, a server's hiccup."""
-MODEL_FACTOR, MODEL_FLOOR = 1.3, 0.01
-"""Measured on simulated servers: curvature alone is overconfident by a third, and 1 % of D is model error."""
-FEWEST_REQUESTS = 12
-FEWEST_PER_CLASS = 3
-_THIN = 400  # requests on which starts are compared before one fit on all
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillLaw:
-    """A fitted law. Times in s, lengths in tokens; ``log_increment_error`` is the error of ln D."""
-
-    n_low: float
-    n_high: float
-    base_s: float
-    increment_s: float
-    bend: float
-    queued_ratio: float
-    queue_mean_s: float
-    noise_ratio: float
-    noise_s: float
-    log_increment_error: float
-    """Model error included (``MODEL_FACTOR``, ``MODEL_FLOOR``)."""
-    bend_fitted: bool
-
-    def coefficients(self) -> tuple[float, float, float]:
-        """(a, b, c) of a + b·n + c·n²."""
-        width = self.n_high - self.n_low
-        c = self.increment_s * self.bend / width**2
-        b = self.increment_s * (1 - self.bend) / width - 2 * c * self.n_low
-        return self.base_s - b * self.n_low - c * self.n_low**2, b, c
-
-    def ttft_s(self, prompt_tokens: Floats) -> Floats:
-        """f(n): time to first token without queue and noise."""
-        return _law(prompt_tokens, self.n_low, self.n_high, self.base_s, self.increment_s, self.bend)
+SIGNIFICANCE = 0.05
+LARGEST_ERROR = 0.06
+"""Of the log ratio of increments; beyond it nothing is called unchanged."""
+FEWEST_QUEUED = 5
+BUSY_QUEUE = 0.5
 
 
-def fit(prompt_tokens: Floats, ttft_s: Floats) -> PrefillLaw | str:
-    """Fit the law by maximum likelihood, or say in a sentence why it cannot be.
+def fit(arm: Arm) -> TtftLaw | str:
+    """Fit the TTFT law to a tier's good requests, or say in a sentence why it cannot be."""
+    ttft, tokens = arm.good.column("ttft_s"), arm.good.column("uncached_tokens")
+    known = np.isfinite(ttft) & (ttft > 0) & (tokens >= 0)
+    return ttft_law.fit(tokens[known], ttft[known])
 
-    Both arrays hold one value a request, none missing. Weak priors keep what the data cannot see (the mean wait
-    of a queue that is never entered) from making the curvature singular; they are a tenth of one observation's
-    worth on anything the data do see.
+
+def describe(arm: Arm, law: TtftLaw | str) -> PrefillFit:
+    """The fit as the report holds it; all null, with the reason, where there is none."""
+    count = len(arm.good)
+    if isinstance(law, str):
+        return PrefillFit(
+            tier=arm.tier,
+            requests=count,
+            n_low_tokens=None,
+            n_high_tokens=None,
+            increment_s=intervals.NOTHING,
+            rate_tokens_per_s=intervals.NOTHING,
+            fixed_s=None,
+            per_token_s=None,
+            per_token_squared_s=None,
+            queued_ratio=None,
+            queue_mean_s=None,
+            noise_s=None,
+            identified=dict.fromkeys(("increment", "quadratic", "queue"), False),
+            cautions=[_capital(law) + "."],
+        )
+    fixed, linear, quadratic = law.coefficients()
+    increment = _around(law.increment_s, law.log_increment_error)
+    curved = math.isfinite(law.bend_error)
+    queue_seen = law.queued_ratio * count >= FEWEST_QUEUED
+    return PrefillFit(
+        tier=arm.tier,
+        requests=count,
+        n_low_tokens=law.n_low,
+        n_high_tokens=law.n_high,
+        increment_s=increment,
+        rate_tokens_per_s=_around((law.n_high - law.n_low) / law.increment_s, law.log_increment_error),
+        fixed_s=fixed,
+        per_token_s=linear,
+        per_token_squared_s=quadratic if curved else None,
+        queued_ratio=law.queued_ratio,
+        queue_mean_s=law.queue_mean_s if queue_seen else None,
+        noise_s=law.noise_s,
+        identified={
+            "increment": law.log_increment_error <= LARGEST_ERROR,
+            "quadratic": curved and abs(law.bend) > 2 * law.bend_error,
+            "queue": queue_seen,
+        },
+        cautions=_cautions(law, curved=curved),
+    )
+
+
+def compare(baseline: TtftLaw, compared: TtftLaw, *, margin: float, names: tuple[str, str]) -> PrefillTest:
+    """Equivalence of the two increments: two one-sided tests on the difference of their logarithms.
+
+    ``p_value`` is that of the equivalence test: small means shown to be equal within the margin. ``names`` are
+    those of the two tiers.
     """
-    classes, counts = _classes(prompt_tokens)
-    usable = classes[counts >= FEWEST_PER_CLASS]
-    if prompt_tokens.size < FEWEST_REQUESTS:
-        return f"{prompt_tokens.size} requests are too few for the TTFT law; it takes {FEWEST_REQUESTS}"
-    if usable.size < 2 or usable[-1] < 1.5 * usable[0]:
-        return "the prompt lengths are too much alike for the TTFT law; it takes two, at least 1.5× apart"
-    problem = _Problem.of(prompt_tokens, ttft_s, float(usable[0]), float(usable[-1]), bent=usable.size > 2)
-    found = _minimise(problem)
-    return problem.law(found, _log_increment_error(problem, found))
+    log_ratio = math.log(baseline.increment_s / compared.increment_s)
+    error = math.hypot(baseline.curvature_error, compared.curvature_error, MODEL_FLOOR)
+    ratio = _around(math.exp(log_ratio), error)
+    p_value = float(special.ndtr((abs(log_ratio) - math.log1p(margin)) / error))
+    answer: Answer = "changed" if intervals.outside(ratio, margin) else "inconclusive"
+    if p_value < SIGNIFICANCE and error <= LARGEST_ERROR:
+        answer = "unchanged"
+    return PrefillTest(
+        answer=answer,
+        speed_ratio=ratio,
+        standard_error=error,
+        p_value=p_value,
+        margin_ratio=margin,
+        sentence=_sentence(answer, ratio, p_value, margin, names),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """One data set in its own scale: TTFT in units of ``scale_s``, prompt lengths as u.
+def untested(why: str, *, margin: float) -> PrefillTest:
+    """The answer where a law could not be fitted."""
+    return PrefillTest(
+        answer="inconclusive",
+        speed_ratio=intervals.NOTHING,
+        standard_error=None,
+        p_value=None,
+        margin_ratio=margin,
+        sentence=f"Prefill could not be compared: {why}.",
+    )
 
-    Free parameters, in order: F, ln D, logit queued, ln μ, ln σ, ln s0, and q where three lengths allow it.
-    """
 
-    u: Floats
-    ttft: Floats
-    n_low: float
-    n_high: float
-    scale_s: float
-    floor: float
-    guess: Floats
-    prior_mean: Floats
-    prior_spread: Floats
+def _around(value: float, log_error: float) -> Estimate:
+    """An estimate with a lognormal interval."""
+    half = float(stats.norm.ppf(0.975)) * log_error
+    return intervals.estimate(value, value * math.exp(-half), value * math.exp(half))
 
-    @classmethod
-    def of(cls, n: Floats, ttft_s: Floats, n_low: float, n_high: float, *, bent: bool) -> "_Problem":
-        scale_s = float(np.median(ttft_s))
-        ttft = ttft_s / scale_s
-        u = (n - n_low) / (n_high - n_low)
-        base, increment, spread = _rough(u, ttft)
-        guess = [base, math.log(increment), -1.0, math.log(spread), math.log(0.02), math.log(spread / 3)]
-        spreads = [np.inf, np.inf, 2.0, 1.5, 1.5, 1.5]
-        if bent:
-            guess, spreads = [*guess, 0.05], [*spreads, np.inf]
-        return cls(
-            u=u,
-            ttft=ttft,
-            n_low=n_low,
-            n_high=n_high,
-            scale_s=scale_s,
-            floor=OUTLIERS / (2 * float(ttft.max())),
-            guess=np.array(guess),
-            prior_mean=np.array(guess),
-            prior_spread=np.array(spreads),
+
+def _cautions(law: TtftLaw, *, curved: bool) -> list[str]:
+    said = []
+    if not curved:
+        said.append("With two prompt lengths the law is a straight line between them.")
+    if law.queued_ratio > BUSY_QUEUE:
+        said.append(
+            f"About {phrases.percent(round(law.queued_ratio, 2))} of requests queued, so that hardly any TTFT is "
+            "free of it; the increment is, if the queue is the same for all prompt lengths."
         )
-
-    def thinned(self) -> "_Problem":
-        step = max(1, self.u.size // _THIN)
-        return _Problem(
-            self.u[::step], self.ttft[::step], self.n_low, self.n_high, self.scale_s, self.floor,
-            self.guess, self.prior_mean, self.prior_spread,
-        )  # fmt: skip
-
-    def loss(self, theta: Floats) -> float:
-        """Minus log posterior."""
-        base, log_increment, logit_queued, log_wait, log_ratio, log_noise = theta[:6]
-        bend = theta[6] if theta.size > 6 else 0.0
-        f = base + math.exp(log_increment) * ((1 - bend) * self.u + bend * self.u**2)
-        spread = math.exp(log_ratio) * np.abs(f) + math.exp(log_noise)
-        log_pdf = exgauss.log_wait_pdf(
-            self.ttft - f,
-            spread,
-            float(special.expit(logit_queued)),
-            math.exp(log_wait),
-            self.floor / (1 - OUTLIERS),
-        )
-        prior = 0.5 * float(np.sum(((theta - self.prior_mean) / self.prior_spread) ** 2))
-        return prior - float(log_pdf.sum())
-
-    def law(self, theta: Floats, log_increment_error: float) -> PrefillLaw:
-        return PrefillLaw(
-            n_low=self.n_low,
-            n_high=self.n_high,
-            base_s=float(theta[0]) * self.scale_s,
-            increment_s=math.exp(theta[1]) * self.scale_s,
-            bend=float(theta[6]) if theta.size > 6 else 0.0,
-            queued_ratio=float(special.expit(theta[2])),
-            queue_mean_s=math.exp(theta[3]) * self.scale_s,
-            noise_ratio=math.exp(theta[4]),
-            noise_s=math.exp(theta[5]) * self.scale_s,
-            log_increment_error=log_increment_error,
-            bend_fitted=theta.size > 6,
-        )
+    if law.log_increment_error > LARGEST_ERROR:
+        said.append("The increment is too uncertain to show that prefill is unchanged.")
+    return said
 
 
-def _law(n: Floats, n_low: float, n_high: float, base: float, increment: float, bend: float) -> Floats:
-    u = (n - n_low) / (n_high - n_low)
-    return np.asarray(base + increment * ((1 - bend) * u + bend * u**2))
+def _sentence(answer: Answer, ratio: Estimate, p_value: float, margin: float, names: tuple[str, str]) -> str:
+    baseline, compared = names
+    shown = numbers.estimate(ratio, numbers.RATIO)
+    within = f"±{phrases.percent(margin)}"
+    facts = f"equivalence {phrases.p_value(p_value)}"
+    if answer == "unchanged":
+        return f"{compared} and {baseline} prefill equally fast within {within}: {shown} ({facts})."
+    if answer == "changed":
+        return f"{compared} prefills {shown} as fast as {baseline}."
+    return (
+        f"The ratio of prefill speeds, {shown}, is neither shown to lie within {within} nor clearly beyond it "
+        f"({facts})."
+    )
 
 
-def _classes(prompt_tokens: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Prompt lengths present (lengths within 2 % of one another are one class: tokenisers differ) and counts."""
-    values = np.sort(prompt_tokens)
-    group = np.concatenate(([0], np.cumsum(np.diff(values) > 0.02 * values[1:]))) if values.size else values
-    labels, counts = np.unique(group, return_counts=True)
-    return np.array([np.median(values[group == label]) for label in labels]), counts
-
-
-def _rough(u: Floats, ttft: Floats) -> tuple[float, float, float]:
-    """First guesses: lower quartiles, which queues hardly touch, and the spread above them."""
-    low, high = ttft[u < 0.5], ttft[u >= 0.5]
-    if u.min() >= 0.5 or u.max() < 0.5:  # pragma: no cover - n_low and n_high are u = 0 and 1
-        low = high = ttft
-    ends = np.quantile(ttft[u <= np.quantile(u, 0.25)], 0.25), np.quantile(ttft[u >= np.quantile(u, 0.75)], 0.25)
-    spread = float(np.mean([np.subtract(*np.quantile(part, [0.5, 0.1])) for part in (low, high)]))
-    increment = max(float(ends[1] - ends[0]), 0.01)
-    return float(ends[0]), increment, min(max(spread, 0.005), 1.0)
-
-
-def _minimise(problem: _Problem) -> Floats:
-    thin = problem.thinned()
-    starts = [problem.guess]
-    for queued, wait in ((1.0, 1.0), (-3.0, -1.0)):
-        start = problem.guess.copy()
-        start[2], start[3] = queued, start[3] + wait
-        starts.append(start)
-    tried = [_descend(thin, start) for start in starts]
-    best = min(tried, key=thin.loss)
-    return best if thin.u.size == problem.u.size else _descend(problem, best)
-
-
-def _descend(problem: _Problem, start: Floats) -> Floats:
-    bounds = [(None, None), (-8, 8), (-8, 8), (-9, 5), (-12, 0), (-12, 2), (-1, 1)][: start.size]
-    return np.asarray(optimize.minimize(problem.loss, start, method="L-BFGS-B", bounds=bounds).x)
-
-
-def _log_increment_error(problem: _Problem, theta: Floats) -> float:
-    """Standard error of ln D from the curvature at the optimum, model error included."""
-    values, vectors = np.linalg.eigh(_hessian(problem, theta))
-    # A direction without curvature is one that the data do not bound: its variance is large, not dropped.
-    variance = float(np.sum(vectors[1] ** 2 / np.maximum(values, 1e-6)))
-    return math.hypot(MODEL_FACTOR * math.sqrt(variance), MODEL_FLOOR)
-
-
-def _hessian(problem: _Problem, theta: Floats, step: float = 1e-3) -> Floats:
-    size = theta.size
-    shift = np.eye(size) * step
-    hessian = np.empty((size, size))
-    centre = problem.loss(theta)
-    ahead = [problem.loss(theta + shift[i]) for i in range(size)]
-    behind = [problem.loss(theta - shift[i]) for i in range(size)]
-    for i in range(size):
-        hessian[i, i] = (ahead[i] - 2 * centre + behind[i]) / step**2
-        for j in range(i):
-            both = problem.loss(theta + shift[i] + shift[j]) + problem.loss(theta - shift[i] - shift[j])
-            single = ahead[i] + behind[i] + ahead[j] + behind[j]
-            hessian[i, j] = hessian[j, i] = (both - single + 2 * centre) / (2 * step**2)
-    return hessian
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

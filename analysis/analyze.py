@@ -1,0 +1,158 @@
+"""Run folders in, a report out: everything that is said about a run is put together here."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from analysis import arms, batch, headline, prefill, series, summary, sweep, trust, verdict, whitebox, window
+from analysis.arms import Arm
+from analysis.load import Loaded, load
+from analysis.model import (
+    REPORT_SCHEMA_VERSION,
+    BatchAnswer,
+    FigureData,
+    Report,
+    TierSummary,
+    Verdict,
+)
+from analysis.runs import summarise_runs
+from analysis.sweep import Level
+from analysis.ttft_law import TtftLaw
+from mockserver.hardware import Deployment
+
+
+def analyze(
+    folders: Sequence[Path],
+    *,
+    baseline: str | None = None,
+    compared: str | None = None,
+    deployment: Deployment | None = None,
+    context_tokens: float | None = None,
+    price_ratio: float | None = None,
+    margin_ratios: tuple[float, float] = batch.MARGIN_RATIOS,
+    prefill_margin: float = 0.10,
+    decode_margin: float = 0.05,
+) -> Report:
+    """Say what some run folders of one target tell about it.
+
+    ``deployment`` and ``context_tokens`` (mean context of the sequences that share a step) are for the white-box
+    batch, ``price_ratio`` (compared / baseline) and ``margin_ratios`` for the priced one. A change of prefill or
+    decode by less than its margin is no change. Raises BadInputError where the folders cannot be used.
+    """
+    loaded = load(folders)
+    counted = window.measured(loaded.requests)
+    tiers = arms.split(loaded, counted)
+    pair = arms.choose(tiers, baseline, compared)
+    laws = {arm.tier: prefill.fit(arm) for arm in tiers}
+    summaries = [summary.summarise_tier(arm.tier, arm.requests, arm.gaps) for arm in tiers]
+    levels = {arm.tier: _levels(arm, loaded) for arm in tiers}
+    answer = _verdict(tiers, pair, laws, decode_margin=decode_margin, prefill_margin=prefill_margin)
+    errors, unlisted = summary.group_errors(loaded.requests.where(counted))
+    return Report(
+        schema_version=REPORT_SCHEMA_VERSION,
+        tierscope_version=version("tierscope"),
+        headline=headline.write(answer, tiers, summaries),
+        verdict=answer,
+        trust=trust.judge(loaded.infos, loaded.requests.where(counted), [arm.tier for arm in tiers]),
+        runs=summarise_runs(loaded, counted),
+        tiers=summaries,
+        prefill=[prefill.describe(arm, laws[arm.tier]) for arm in tiers],
+        batch=[
+            *_batch_from_tiers(answer, price_ratio, margin_ratios),
+            *_batch_from_hardware(summaries, levels, deployment, context_tokens),
+            *_batch_from_sweep(levels),
+        ],
+        figures=_figures(loaded, tiers, laws, levels),
+        errors=errors,
+        notes=[*loaded.notes, *unlisted, *_left_out(loaded, counted)],
+    )
+
+
+def _verdict(
+    tiers: list[Arm],
+    pair: tuple[Arm, Arm] | None,
+    laws: dict[str, TtftLaw | str],
+    *,
+    decode_margin: float,
+    prefill_margin: float,
+) -> Verdict:
+    if pair is None:
+        return verdict.only_one_tier(tiers[0].tier)
+    return verdict.compare(
+        pair,
+        (laws[pair[0].tier], laws[pair[1].tier]),
+        decode_margin=decode_margin,
+        prefill_margin=prefill_margin,
+    )
+
+
+def _levels(arm: Arm, loaded: Loaded) -> list[Level]:
+    """Levels of a sweep, where the plan is one; those of several pooled runs one after the other."""
+    found: list[Level] = []
+    for number, info in enumerate(loaded.infos):
+        mine = np.asarray(arm.good.column("run") == number, dtype=np.bool_)
+        found += sweep.measure(arm.good.where(mine), arm.good_gaps.where(mine), info.plan)
+    return found
+
+
+def _batch_from_tiers(
+    answer: Verdict, price_ratio: float | None, margin_ratios: tuple[float, float]
+) -> list[BatchAnswer]:
+    if answer.decode is None or answer.baseline_tier is None or answer.compared_tier is None:
+        return []
+    ratio, names = answer.decode.speed_ratio, (answer.baseline_tier, answer.compared_tier)
+    found = [batch.from_step_ratio(ratio, names=names)]
+    if price_ratio is not None:
+        found += batch.from_prices(ratio, price_ratio, margin_ratios=margin_ratios, names=names)
+    return found
+
+
+def _batch_from_hardware(
+    summaries: list[TierSummary],
+    levels: dict[str, list[Level]],
+    deployment: Deployment | None,
+    context_tokens: float | None,
+) -> list[BatchAnswer]:
+    """White box for each tier; not in a sweep, whose step time is no single one."""
+    if deployment is None:
+        return []
+    found = (
+        whitebox.answer(tier.tier, tier.step_s, deployment, context_tokens=context_tokens)
+        for tier in summaries
+        if not levels[tier.tier]
+    )
+    return [one for one in found if one is not None]
+
+
+def _batch_from_sweep(levels: dict[str, list[Level]]) -> list[BatchAnswer]:
+    alone = len(levels) == 1
+    found = (sweep.largest_batch(tier, measured, alone=alone) for tier, measured in levels.items())
+    return [one for one in found if one is not None]
+
+
+def _figures(
+    loaded: Loaded, tiers: list[Arm], laws: dict[str, TtftLaw | str], levels: dict[str, list[Level]]
+) -> FigureData:
+    return FigureData(
+        prefill_points=[point for arm in tiers for point in series.prefill_points(arm.tier, arm.good)],
+        prefill_curves=[
+            series.prefill_curve(tier, law) for tier, law in laws.items() if isinstance(law, TtftLaw)
+        ],
+        distributions=[
+            one for arm in tiers for one in series.distributions(arm.tier, arm.good, arm.good_gaps)
+        ],
+        timeline=series.timeline([arm.tier for arm in tiers], loaded.requests, loaded.infos),
+        sweep=[point for tier, found in levels.items() for point in sweep.points(tier, found)],
+    )
+
+
+def _left_out(loaded: Loaded, counted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[str]:
+    cancelled = int(np.sum(loaded.requests.text("outcome") == "cancelled"))
+    said = []
+    if cancelled:
+        said.append(f"{cancelled} requests were cut off by the end of the run and are left out.")
+    if not counted.any():
+        said.append("No request outside of warm-up was recorded.")
+    return said

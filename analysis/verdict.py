@@ -1,0 +1,204 @@
+"""Does the compared tier change decode, prefill, or both? Two tests joined into one of five answers.
+
+"Unchanged" is a claim like any other and has to be shown: the ratio must be known well enough to lie inside
+the margin. A difference that was not found is no equality; then the answer is "inconclusive", with how many
+more requests it would take.
+"""
+
+import math
+from typing import Literal
+
+from analysis import decode, numbers, phrases, prefill, steps
+from analysis.arms import Arm
+from analysis.model import Conclusion, DecodeTest, Estimate, PrefillTest, Verdict
+from analysis.ttft_law import MODEL_FLOOR, TtftLaw
+
+ENOUGH_PER_TIER = 80
+"""Requests at which both tests have a power of about 0.9 on ordinary servers (docs/inference.md)."""
+MOST_FACTOR = 50
+TRAP = (1.02, 1.6)
+"""By how much a smaller batch alone can speed prefill up where prompts are prefilled in small chunks."""
+TTFT_DIFFERS = 1.05
+
+Answer = Literal["changed", "unchanged", "inconclusive"]
+_CONCLUSIONS: dict[tuple[Answer, Answer], Conclusion] = {
+    ("changed", "unchanged"): "decode changed, prefill unchanged",
+    ("changed", "changed"): "both changed",
+    ("unchanged", "changed"): "only prefill changed",
+    ("unchanged", "unchanged"): "neither changed",
+}
+
+
+def compare(
+    arms: tuple[Arm, Arm],
+    laws: tuple[TtftLaw | str, TtftLaw | str],
+    *,
+    decode_margin: float,
+    prefill_margin: float,
+) -> Verdict:
+    """Verdict on the second arm against the first, the baseline."""
+    names = (arms[0].tier, arms[1].tier)
+    pairs = decode.pair(arms[0].good, arms[1].good)
+    decode_test = decode.compare(pairs, margin=decode_margin, names=names, refusal=_refusal(arms))
+    prefill_test = _prefill_test(laws, prefill_margin, names)
+    per_tier = min(len(arm.good) for arm in arms)
+    conclusion = _CONCLUSIONS.get((decode_test.answer, prefill_test.answer), "inconclusive")
+    more = more_requests(decode_test, prefill_test, per_tier)
+    return Verdict(
+        conclusion=conclusion,
+        sentence=_sentence(conclusion, decode_test, prefill_test, names, more),
+        baseline_tier=names[0],
+        compared_tier=names[1],
+        decode=decode_test,
+        prefill=prefill_test,
+        more_requests_per_tier=more,
+        cautions=_cautions(arms, laws, decode_test, prefill_test),
+    )
+
+
+def only_one_tier(tier: str) -> Verdict:
+    """The verdict on a run that has nothing to compare."""
+    return Verdict(
+        conclusion="inconclusive",
+        sentence=f"Only one tier, {tier}, was run: there is nothing to compare it with.",
+        baseline_tier=tier,
+        compared_tier=None,
+        decode=None,
+        prefill=None,
+        more_requests_per_tier=None,
+        cautions=[],
+    )
+
+
+def more_requests(decode_test: DecodeTest, prefill_test: PrefillTest, per_tier: int) -> int | None:
+    """Roughly how many more requests per tier would settle what is open; 0 if nothing is, None if none would.
+
+    Intervals shrink as 1/√n around the ratios as they are now.
+    """
+    factors: list[float] = []
+    if decode_test.answer == "inconclusive":
+        factors.append(_growth(decode_test.speed_ratio, decode_test.margin_ratio, reach=1.0, floor=0.0))
+    if prefill_test.answer == "inconclusive":
+        # "Unchanged" needs the 90 % interval inside the margin, and the model's own error never shrinks.
+        ratio, margin = prefill_test.speed_ratio, prefill_test.margin_ratio
+        factors.append(_growth(ratio, margin, reach=1.645 / 1.96, floor=MODEL_FLOOR))
+    if not factors:
+        return 0
+    if any(math.isnan(factor) for factor in factors):
+        return ENOUGH_PER_TIER - per_tier if per_tier < ENOUGH_PER_TIER else None
+    if max(factors) > MOST_FACTOR:
+        return None
+    return _two_digits(max(1, math.ceil(per_tier * (max(factors) - 1))))
+
+
+def _growth(ratio: Estimate, margin: float, *, reach: float, floor: float) -> float:
+    """By how much n must grow; NaN without an interval, infinity where no n is enough."""
+    if ratio.value is None or ratio.low is None or ratio.high is None:
+        return math.nan
+    distance = abs(math.log(ratio.value))
+    half = math.log(ratio.high / ratio.low) / 2
+    room = (math.log1p(margin) - distance) / reach if distance < math.log1p(margin) else distance
+    fixed = (1.96 * floor) ** 2
+    return max(1.0, (half**2 - fixed) / (room**2 - fixed)) if room**2 > fixed else math.inf
+
+
+def _two_digits(count: int) -> int:
+    scale: int = 10 ** max(0, len(str(count)) - 2)
+    return -(-count // scale) * scale
+
+
+def _refusal(arms: tuple[Arm, Arm]) -> str | None:
+    """Why decode cannot be compared although there are gaps, or None."""
+    for arm in arms:
+        share = steps.loaded_share(arm.good)
+        if share >= steps.REFUSE_STALLED:
+            return (
+                f"{phrases.percent(round(share, 2))} of {arm.tier}'s gaps carry somebody's prefill, so that its "
+                "step time cannot be read"
+            )
+    return None
+
+
+def _prefill_test(
+    laws: tuple[TtftLaw | str, TtftLaw | str], margin: float, names: tuple[str, str]
+) -> PrefillTest:
+    baseline, compared = laws
+    if isinstance(baseline, str):
+        return prefill.untested(f"on {names[0]}, {baseline}", margin=margin)
+    if isinstance(compared, str):
+        return prefill.untested(f"on {names[1]}, {compared}", margin=margin)
+    return prefill.compare(baseline, compared, margin=margin, names=names)
+
+
+def _sentence(
+    conclusion: Conclusion,
+    decode_test: DecodeTest,
+    prefill_test: PrefillTest,
+    names: tuple[str, str],
+    more: int | None,
+) -> str:
+    baseline, compared = names
+    decodes = numbers.estimate(decode_test.speed_ratio, numbers.RATIO)
+    prefills = numbers.estimate(prefill_test.speed_ratio, numbers.RATIO)
+    if conclusion == "decode changed, prefill unchanged":
+        return f"{compared} decodes {decodes} as fast as {baseline}; prefill is unchanged, {prefills}."
+    if conclusion == "both changed":
+        return f"{compared} decodes {decodes} and prefills {prefills} as fast as {baseline}."
+    if conclusion == "only prefill changed":
+        return f"{compared} prefills {prefills} as fast as {baseline}; decode is unchanged, {decodes}."
+    if conclusion == "neither changed":
+        return f"{compared} and {baseline} are equally fast: decode {decodes}, prefill {prefills}."
+    open_tests = (test for test in (decode_test, prefill_test) if test.answer == "inconclusive")
+    return " ".join([*(test.sentence for test in open_tests), _more_text(more)])
+
+
+def _more_text(more: int | None) -> str:
+    if more is None:
+        return "More requests of the same kind would not settle it."
+    return f"About {more} more requests per tier would settle it."
+
+
+def _cautions(
+    arms: tuple[Arm, Arm],
+    laws: tuple[TtftLaw | str, TtftLaw | str],
+    decode_test: DecodeTest,
+    prefill_test: PrefillTest,
+) -> list[str]:
+    said: list[str] = []
+    baseline, compared = arms[0].tier, arms[1].tier
+    prefills, decodes = prefill_test.speed_ratio.value or 1.0, decode_test.speed_ratio.value or 1.0
+    same_way = (prefills - 1) * (decodes - 1) > 0
+    larger = max(prefills, 1 / prefills)
+    if prefill_test.answer != "unchanged" and same_way and TRAP[0] < larger < TRAP[1]:
+        said.append(
+            "A smaller batch alone can make prefill look up to 1.6 times as fast where prompts are prefilled in "
+            "small chunks: decoding sequences then take less of each chunk's budget. This is no proof of faster "
+            "hardware."
+        )
+    if isinstance(laws[0], TtftLaw) and isinstance(laws[1], TtftLaw):
+        if prefill_test.answer == "unchanged":
+            said += _fixed_part(laws[0], laws[1], (baseline, compared))
+        waits = [law.queued_ratio * law.queue_mean_s for law in laws if isinstance(law, TtftLaw)]
+        if max(waits) > 0.2 * min(law.increment_s for law in laws if isinstance(law, TtftLaw)):
+            said.append(
+                "Requests waited in a queue for a good part of their TTFT. The comparison of prefill is free of "
+                "it as long as the queue does not depend on the prompt's length."
+            )
+    failed = [1 - len(arm.good) / len(arm.requests) if len(arm.requests) else 0.0 for arm in arms]
+    if abs(failed[0] - failed[1]) > 0.05:
+        said.append(
+            f"Failures differ: {phrases.percent(round(failed[0], 3))} on {baseline}, "
+            f"{phrases.percent(round(failed[1], 3))} on {compared}. Those that failed may be the slow ones."
+        )
+    return said
+
+
+def _fixed_part(baseline: TtftLaw, compared: TtftLaw, names: tuple[str, str]) -> list[str]:
+    """Why TTFT of short prompts differs although prefill does not."""
+    differ = baseline.base_s / compared.base_s if compared.base_s > 0 else 1.0
+    if 1 / TTFT_DIFFERS < differ < TTFT_DIFFERS:
+        return []
+    return [
+        f"TTFT of short prompts differs all the same ({numbers.duration(baseline.base_s)} on {names[0]}, "
+        f"{numbers.duration(compared.base_s)} on {names[1]}): it holds half a running step, and steps differ."
+    ]
