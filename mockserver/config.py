@@ -171,9 +171,7 @@ def _check_hidden(
                 f"{where}.hidden.{key}: {mean:g} is not allowed; expected at most half of max_context_tokens "
                 f"({longest})"
             )
-    need = tier.target_batch * (
-        hidden.prompt_tokens + hidden.output_tokens * (1 + hidden.output_variation_ratio**2)
-    )
+    need = tier.target_batch * reserved_tokens(tier)
     if need > capacity:
         raise BadInputError(
             f"{where}.target_batch: {tier.target_batch} is not allowed; its hidden load needs {need:.0f} "
@@ -191,6 +189,12 @@ def mean_context_tokens(tier: TierConfig) -> float:
     """Mean context of a hidden sequence at a random instant: its prompt and half a length-biased output."""
     hidden = tier.hidden
     return hidden.prompt_tokens + 0.5 * hidden.output_tokens * (1.0 + hidden.output_variation_ratio**2)
+
+
+def reserved_tokens(tier: TierConfig) -> float:
+    """Mean KV that a hidden sequence met at a random instant reserves: its prompt and all of its output."""
+    hidden = tier.hidden
+    return hidden.prompt_tokens + hidden.output_tokens * (1.0 + hidden.output_variation_ratio**2)
 
 
 def hidden_prefill_ratio(law: roofline.Law, tier: TierConfig) -> float:

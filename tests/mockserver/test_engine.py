@@ -1,4 +1,6 @@
-"""The engine against closed forms, conservation laws and its own promise that looking late changes nothing."""
+"""The engine against closed forms, conservation laws and its promise that looking late changes nothing."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -76,7 +78,7 @@ def test_steps_follow_each_other_without_a_gap_while_there_is_work() -> None:
         engine.submit(Job(number, 200 + 50 * number, 5 + number), number)
     steps = engine.advance(10**12)
     assert len(finishes(steps)) == 20
-    assert all(before.ended_ns == after.started_ns for before, after in zip(steps, steps[1:], strict=False))
+    assert all(before.ended_ns == after.started_ns for before, after in pairwise(steps))
 
 
 def test_every_token_and_every_prompt_token_is_counted_once() -> None:
