@@ -1,0 +1,122 @@
+"""Tables of chips and models, and deployments read from files or refused in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from mockserver import hardware
+from mockserver.hardware import Deployment
+from tierscope.errors import BadInputError
+
+
+def read(tmp_path: Path, text: str) -> Deployment:
+    path = tmp_path / "hardware.toml"
+    path.write_text(text)
+    return hardware.load_deployment(path)
+
+
+def test_every_chip_says_where_its_numbers_come_from() -> None:
+    assert len(hardware.chips()) >= 13
+    assert all(len(chip.source) > 10 for chip in hardware.chips().values())
+
+
+def test_low_precision_doubles_the_dense_peak_where_a_chip_has_it() -> None:
+    for chip in hardware.chips().values():
+        if chip.fp8_flops_per_s is not None:
+            assert chip.fp8_flops_per_s == pytest.approx(2 * chip.bf16_flops_per_s, rel=0.03)
+        if chip.fp4_flops_per_s is not None and chip.fp8_flops_per_s is not None:
+            assert chip.fp4_flops_per_s == pytest.approx(2 * chip.fp8_flops_per_s, rel=0.03)
+
+
+def test_experts_and_what_is_active_of_them_add_up_to_the_published_totals() -> None:
+    """Active parameters = the dense rest + k of E experts, within what published totals are rounded to."""
+    for model in hardware.models().values():
+        if model.experts:
+            rest = model.parameters - model.expert_parameters
+            active = rest + model.expert_parameters * model.experts_per_token / model.experts
+            rounding = 0.1 * model.active_parameters + 0.015 * model.parameters
+            assert active == pytest.approx(model.active_parameters, abs=rounding), model.name
+
+
+def test_a_profile_serves_as_a_hardware_file(tmp_path: Path) -> None:
+    text = '[deployment]\nchip = "H100"\nmodel = "Llama-3.1-8B"\n[[tiers]]\nname = "whatever"\n'
+    assert read(tmp_path, text) == Deployment(chip="H100", model="Llama-3.1-8B")
+
+
+def test_a_file_without_a_deployment_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="deployment: is missing"):
+        read(tmp_path, "x = 1")
+
+
+def test_a_chip_and_a_model_of_ones_own_are_described_in_place(tmp_path: Path) -> None:
+    deployment = read(
+        tmp_path,
+        """
+        [deployment.chip]
+        name = "next year's"
+        bf16_flops_per_s = 5e15
+        hbm_bytes = 300e9
+        memory_bytes_per_s = 20e12
+        [deployment.model]
+        name = "mine"
+        parameters = 12e9
+        active_parameters = 12e9
+        layers = 40
+        hidden = 5120
+        query_heads = 32
+        kv_heads = 8
+        head_dim = 128
+        """,
+    )
+    assert hardware.chip_of(deployment).memory_bytes_per_s == 20e12
+    assert hardware.weight_bytes(deployment) == 24e9
+
+
+def test_weights_are_computed_with_in_their_own_precision_where_the_chip_has_it() -> None:
+    peaks = {
+        chip: hardware.peak_flops_per_s(Deployment(chip=chip, model="Llama-3.1-8B", weight_bits=8))
+        for chip in ("A100-80", "H100")
+    }
+    assert peaks == {"A100-80": 312e12, "H100": 1979e12}
+
+
+H100 = 'chip = "H100"\nmodel = "Llama-3.1-8B"\n'
+OWN = """chip = "H100"
+[deployment.model]
+name = "mine"
+parameters = 8e9
+active_parameters = 8e9
+layers = 32
+hidden = 4096
+query_heads = 32
+head_dim = 128
+"""
+EXPERTS = "experts = 8\nexperts_per_token = 2\nexpert_width = 14336\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('chip = "H100"', "deployment.model: is missing"),
+        (H100.replace("H100", "H1000"), "deployment.chip: 'H1000' is not known; known: A100-80"),
+        (H100.replace("Llama-3.1-8B", "Llama"), "deployment.model: 'Llama' is not known"),
+        (H100 + "chips = 0", "deployment.chips: 0 is not allowed"),
+        (H100 + "chpis = 2", "unknown key (did you mean chips?)"),
+        (H100 + "mfu_ratio = 1.5", "deployment.mfu_ratio: 1.5 is not allowed"),
+        (H100 + "weight_bits = 5", "deployment.weight_bits: 5 is not allowed"),
+        (H100.replace("8B", "405B"), "810 GB of weights do not fit into 70 GB"),
+        (H100.replace("H100", "A100-80") + "compute_bits = 8", "A100-80 has no such arithmetic"),
+        (H100.replace("H100", "Trainium2") + "chips = 2", "link_bytes_per_s: is missing"),
+        (OWN, "exactly one of kv_heads and latent_dim"),
+        (OWN + "kv_heads = 8\nexperts = 8", "experts, experts_per_token and expert_width go together"),
+        (OWN + "kv_heads = 8\nwindow_layers = 40", "window_layers: 40 is not allowed"),
+        (OWN + "kv_heads = 8\n" + EXPERTS, "deployment.model.parameters: 8e+09 is not allowed"),
+    ],
+)
+def test_a_deployment_that_cannot_be_is_refused_in_one_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadInputError) as refused:
+        read(tmp_path, f"[deployment]\n{text}")
+    line = str(refused.value)
+    assert says in line
+    assert line.startswith(str(tmp_path / "hardware.toml"))
+    assert "\n" not in line
