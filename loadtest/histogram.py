@@ -1,0 +1,60 @@
+"""Histograms with log-spaced buckets, filled a request at a time. Pure: no Prometheus in here.
+
+Edges are a factor of 2^(1/8) ≈ 1.09 apart, so that a quantile read off a bucket is within 4.4 %, and reach
+from 0.5 ms, because engines' own buckets, which start at 10 ms, put everything above 100 tokens/s into one.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+STEPS_PER_OCTAVE = 8
+
+
+def log_edges(low: float, high: float) -> NDArray[np.float64]:
+    """Edges from ``low`` to at least ``high``, eight an octave, rounded to six digits for legible labels."""
+    count = math.ceil(STEPS_PER_OCTAVE * math.log2(high / low) - 1e-9)
+    return np.array([float(f"{low * 2 ** (k / STEPS_PER_OCTAVE):.6g}") for k in range(count + 1)])
+
+
+def mirrored(edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The edges of 1/x, ascending: a speed lies in the bucket that mirrors that of its time per token."""
+    return np.array([float(f"{1 / edge:.6g}") for edge in edges[::-1]])
+
+
+GAP_EDGES_S = log_edges(0.0005, 2.0)
+TTFT_EDGES_S = log_edges(0.005, 60.0)
+E2E_EDGES_S = log_edges(0.005, 600.0)
+SPEED_EDGES_PER_S = mirrored(GAP_EDGES_S)
+
+
+class Histogram:
+    """Counts per bucket. Bucket k holds edges[k-1] < x ≤ edges[k]; the last one what is above all edges."""
+
+    __slots__ = ("counts", "edges", "sum")
+
+    def __init__(self, edges: NDArray[np.float64]) -> None:
+        self.edges = edges
+        self.counts = np.zeros(edges.size + 1, dtype=np.int64)
+        self.sum = 0.0
+
+    def observe(self, values: ArrayLike, repeats: ArrayLike | None = None) -> None:
+        """Count each of ``values``, as often as ``repeats`` says (once if None)."""
+        seen = np.atleast_1d(np.asarray(values, dtype=np.float64))
+        times = np.ones(seen.size, dtype=np.int64) if repeats is None else np.asarray(repeats, dtype=np.int64)
+        places = np.searchsorted(self.edges, seen, side="left")
+        # bincount's weights are floats: exact up to 2^53 tokens
+        self.counts += np.bincount(places, weights=times, minlength=self.counts.size).astype(np.int64)
+        self.sum += float(seen @ times)
+
+    @property
+    def count(self) -> int:
+        """How many were counted."""
+        return int(self.counts.sum())
+
+    def copy(self) -> "Histogram":
+        """A copy that later observations leave alone."""
+        made = Histogram(self.edges)
+        made.counts, made.sum = self.counts.copy(), self.sum
+        return made

@@ -1,0 +1,145 @@
+"""The load test's composition root, and a locustfile like any other.
+
+    locust -f loadtest/locustfile.py --plan ab --host http://127.0.0.1:8000 --model demo [--headless]
+
+Headless, the plan starts at once and the process ends with it: exit code 0 if it was run to its end, 2 for
+bad input, 3 if the run failed or was interrupted. With the web UI it starts when "start" is pressed.
+"""
+
+import logging
+import os
+import re
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import gevent
+from locust import events
+
+from loadtest import endpoint, exposition, plan, stamps
+from loadtest.message import MessageBuilder
+from loadtest.plan import Target
+from loadtest.run import RunConfig
+from loadtest.users import PlanShape, PlanUser, Session, say
+from loadtest.wire import WIRES
+from tierscope.errors import BadInputError
+
+__all__ = ["PlanShape", "PlanUser"]
+
+_RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+_OWN_DISTRIBUTION = ("master", "worker", "processes")
+
+
+def add_arguments(parser: Any) -> None:
+    """Add this file's options; refuse Locust's own distribution before it forks."""
+    option = parser.add_argument_group("tierscope").add_argument
+    option("--plan", metavar="PLAN", help="A shipped plan (ab, smoke, sweep) or a TOML file.")
+    option("--model", metavar="NAME", help="The model to ask for.")
+    option("--api", default="openai", metavar="API", help=f"How the server speaks: {', '.join(WIRES)}.")
+    option("--out", type=Path, metavar="DIR", help="Folder of the run; default: runs/RUN_ID.")
+    option("--seed", metavar="N", help="Overrides the plan's seed.")
+    option("--run-id", metavar="ID", help="Names the run; default: the plan's name and the time.")
+    option("--metrics-port", default="0", metavar="PORT", help="Serve /metrics there; 0 (default): do not.")
+    option("--metrics-host", default="127.0.0.1", metavar="HOST", help="Address /metrics is served on.")
+    option("--insecure", action="store_true", help="Accept any TLS certificate.")
+    parser.set_defaults(loglevel="WARNING")
+    if not {"-h", "--help"} & set(sys.argv):
+        options, _ = parser.parse_known_args()
+        if any(getattr(options, name, None) for name in _OWN_DISTRIBUTION):
+            _refuse("--master, --worker and --processes are not supported: a run is one process for now")
+
+
+def compose(environment: Any, **_: Any) -> None:
+    """Put the pieces of this process together: session, metrics page, signals, silence."""
+    options = environment.parsed_options
+    try:
+        _configure(environment)  # refuses bad input now, not when "start" is pressed
+        session = Session(environment, stamps.probe(), lambda: _configure(environment))
+        port = _number("--metrics-port", options.metrics_port, 65535)
+        if port:
+            exposition.serve(options.metrics_host, port, lambda: session.run.metrics if session.run else None)
+    except BadInputError as error:
+        _refuse(str(error))
+    environment.session = session
+    environment.events.spawning_complete.add_listener(session.on_spawned)
+    environment.events.test_stopping.add_listener(
+        lambda **_: _wind_up(session, "stopped by the user", for_good=False)
+    )
+    environment.events.quitting.add_listener(lambda **_: _wind_up(session, "interrupted", for_good=True))
+    _handle_signals(session, headless=bool(options.headless))
+    if not (options.print_stats or options.only_summary):
+        logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
+    if environment.web_ui is not None:
+        say(f"web interface on port {options.web_port}: press start there to run the plan {options.plan}")
+
+
+def _configure(environment: Any) -> RunConfig:
+    """Turn options and environment into what a run needs. Raises BadInputError in one line."""
+    options = environment.parsed_options
+    for name, value in (("--plan", options.plan), ("--host", environment.host), ("--model", options.model)):
+        if not value:
+            raise BadInputError(f"{name} is missing; see --help")
+    if options.api not in WIRES:
+        raise BadInputError(f"--api: {options.api!r} is not allowed; expected {' or '.join(WIRES)}")
+    seed = None if options.seed is None else _number("--seed", options.seed, 2**63 - 1)
+    loaded = plan.load(options.plan, seed=seed)
+    target = Target(url=environment.host.rstrip("/"), model=options.model, api=options.api)
+    run_id = options.run_id or f"{loaded.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    if not _RUN_ID.match(run_id):
+        raise BadInputError(
+            f"--run-id: {run_id!r} is not allowed; expected up to 64 letters, digits and any of . _ -"
+        )
+    config = RunConfig(
+        plan=loaded,
+        target=target,
+        folder=options.out or Path("runs") / run_id,
+        run_id=run_id,
+        key=_key(target),
+        insecure=options.insecure,
+    )
+    where = endpoint.parse(target.url, WIRES[target.api].path)
+    MessageBuilder(loaded, target, where, key=config.key, run_id=run_id)
+    return config
+
+
+def _key(target: Target) -> str:
+    names = WIRES[target.api].key_variables
+    return next((os.environ[name].strip() for name in names if os.environ.get(name)), "")
+
+
+def _number(name: str, text: str, most: int) -> int:
+    if not text.isdecimal() or int(text) > most:
+        raise BadInputError(f"{name}: {text!r} is not allowed; expected a whole number from 0 to {most}")
+    return int(text)
+
+
+def _handle_signals(session: Session, *, headless: bool) -> None:
+    """Take signals in the hub, between two callbacks, where Python would raise in the midst of one."""
+
+    def interrupted(name: str) -> None:
+        session.stop(f"interrupted by {name}", for_good=True)
+        if not headless:
+            os.kill(os.getpid(), signal.SIGTERM)  # Locust's own way out of the web UI
+
+    gevent.signal_handler(signal.SIGINT, interrupted, "SIGINT")
+    if headless:
+        gevent.signal_handler(signal.SIGTERM, interrupted, "SIGTERM")
+
+
+def _wind_up(session: Session, why: str, *, for_good: bool) -> None:
+    """Locust stops: whatever run is under way ends here, before its users are killed."""
+    session.stop(why, for_good=for_good)
+    session.conclude()
+
+
+def _refuse(line: str) -> NoReturn:
+    say(f"bad input: {line}")
+    sys.exit(2)
+
+
+_hooks: Any = events
+_hooks.init_command_line_parser.add_listener(add_arguments)
+_hooks.init.add_listener(compose)

@@ -1,0 +1,81 @@
+"""A run folder being written: run.json at the start and the end, records in between.
+
+What was flushed survives any later failure; a disk that is full ends the run, not the records.
+"""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from loadtest.records import (
+    PARQUET_FILE,
+    RUN_FILE,
+    ClientHealth,
+    RecordWriter,
+    RequestRecord,
+    RunInfo,
+    write_info,
+)
+from tierscope.errors import BadInputError, RunFailedError
+
+_PARQUET_S = 600
+
+
+class Recorder:
+    """Opens a folder for one run. Raises BadInputError if it cannot be written or holds a run already."""
+
+    def __init__(self, folder: Path, info: RunInfo) -> None:
+        self.folder = folder
+        self._info = info
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if (folder / RUN_FILE).exists() or any(folder.glob("requests-*.jsonl")):
+                raise BadInputError(f"--out: {folder} holds a run already; name another folder")
+            write_info(folder, info)
+            self._writer = RecordWriter(folder)
+        except OSError as error:
+            raise BadInputError(f"--out: {folder} cannot be written: {error.strerror}") from error
+
+    def append(self, record: RequestRecord) -> None:
+        """Keep a record until the next flush."""
+        self._writer.append(record)
+
+    def flush(self) -> None:
+        """Put what was kept on disk. Raises RunFailedError in one line if the disk does not take it."""
+        try:
+            self._writer.flush()
+        except OSError as error:
+            raise RunFailedError(f"{self._writer.path} cannot be written: {error.strerror}") from error
+
+    def close(
+        self, status: Literal["complete", "partial"], detail: str, *, ended_ns: int, client: ClientHealth
+    ) -> None:
+        """Write what is left and the final run.json; a disk that is full by now leaves it at "running"."""
+        with contextlib.suppress(OSError):
+            self._writer.close()
+        final = msgspec.structs.replace(
+            self._info, status=status, status_detail=detail, ended_ns=ended_ns, client=client
+        )
+        with contextlib.suppress(OSError):
+            write_info(self.folder, final)
+
+
+def pack(folder: Path, run: Callable[..., Any] = subprocess.run) -> str:
+    """Have another process write ``requests.parquet``; gives one line if that failed, else nothing.
+
+    ``run`` is ``subprocess.run`` or gevent's, which lets other greenlets go on.
+    """
+    command: Sequence[str] = (sys.executable, "-m", "loadtest.parquet", str(folder))
+    try:
+        done = run(command, capture_output=True, text=True, timeout=_PARQUET_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{PARQUET_FILE} was not written: {error}"
+    if done.returncode == 0:
+        return ""
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return f"{PARQUET_FILE} was not written: {lines[-1]}"

@@ -1,0 +1,140 @@
+"""Locust's side of a run: the users it spawns, the shape that tells it how many, and what joins them.
+
+Rules for whoever edits this file:
+
+1. Locust spawns users and stops them; which request leaves when is the plan's affair (``traffic``).
+2. Locust's statistics get one E2E and one TTFT entry a request, in milliseconds, never one a token.
+3. Nothing here may raise into Locust's event hooks: it would log a traceback and go on.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+from locust import LoadTestShape, User, task
+
+from loadtest import derive
+from loadtest.records import RequestRecord
+from loadtest.run import Listeners, PlanRun, RunConfig
+from loadtest.stamps import Stamps
+from tierscope.errors import BadInputError, RunFailedError
+
+_MOST_SPAWNED_PER_S = 100  # above it Locust warns that spawning becomes unreliable
+
+
+class Session:
+    """The runs of one Locust process: one when headless, one each time "start" is pressed in the web UI."""
+
+    def __init__(self, environment: Any, stamps: Stamps, configure: Callable[[], RunConfig]) -> None:
+        self.run: PlanRun | None = None
+        """The run under way, or the last one."""
+        self._environment = environment
+        self._stamps = stamps
+        self._configure = configure
+        self._active = False
+        self._to_open = False
+        self._stopping = False
+
+    def tick(self) -> tuple[int, float] | None:
+        """Block until the next stage is to begin; give Locust its users and spawn rate, None at the end."""
+        users = None
+        try:
+            if not self._active and not self._stopping:
+                self._begin()
+            users = self.run.advance() if self._active and self.run else None
+        except (BadInputError, RunFailedError) as error:
+            self._fail(error)
+        if users is None:
+            self.conclude()
+            return None
+        self._to_open = True
+        if self._environment.runner.user_count == users:
+            self.on_spawned()
+        return users, min(users, _MOST_SPAWNED_PER_S)
+
+    def on_spawned(self, **_: Any) -> None:
+        """All users that were asked for are there: the stage begins."""
+        if self._to_open and self.run is not None:
+            self._to_open = False
+            self.run.open()
+
+    def stop(self, why: str, *, for_good: bool) -> None:
+        """Somebody wants out: the run under way becomes partial; ``for_good`` lets no other one begin."""
+        self._stopping = self._stopping or for_good
+        if self._active and self.run is not None:
+            self.run.interrupt(why)
+
+    def conclude(self) -> None:
+        """End the run under way, once, and say how it ended."""
+        if not self._active or self.run is None:
+            return
+        run = self.run
+        if not run.finish():  # another greenlet was faster
+            return
+        self._active = False
+        folder, tally = run.config.folder, run.tally
+        self._environment.process_exit_code = 3 if run.failure or run.interrupted else 0
+        if run.failure:
+            say(f"run failed: {run.failure}; what was recorded is in {folder}")
+        elif run.interrupted:
+            say(f"run {run.interrupted}: what was recorded is in {folder}, marked partial")
+        else:
+            say(f"run complete: {tally.ended} requests, {tally.failed} failed; recorded in {folder}")
+
+    def _begin(self) -> None:
+        run = PlanRun(self._configure(), self._stamps, Listeners(say=say, seen=self._on_record))
+        run.begin()
+        self.run, self._active = run, True
+
+    def _fail(self, error: BadInputError | RunFailedError) -> None:
+        bad_input = isinstance(error, BadInputError)
+        say(f"{'bad input' if bad_input else 'run failed'}: {error}")
+        self._environment.process_exit_code = 2 if bad_input else 3
+
+    def _on_record(self, record: RequestRecord, body_bytes: int) -> None:
+        """Feed Locust's statistics. Its unit is the millisecond."""
+        fire = self._environment.events.request.fire
+        name = f"{record.stage} {record.requested_tier}"
+        error = None if record.outcome == "ok" else f"{record.outcome}: {record.detail}"
+        e2e_s, ttft_s = derive.e2e_s(record), derive.ttft_s(record)
+        common = {"name": name, "response_length": body_bytes, "context": {}}
+        fire(request_type="E2E", response_time=(e2e_s or 0.0) * 1e3, exception=error, **common)
+        if ttft_s is not None and error is None:
+            fire(request_type="TTFT", response_time=ttft_s * 1e3, exception=None, **common)
+
+
+class PlanUser(User):
+    """One stream of a closed loop, or the one that keeps the instants of an open loop."""
+
+    environment: Any
+
+    @task
+    def work(self) -> None:
+        """Do one request of the stage under way (all of an open loop), or wait for a stage."""
+        run = self.environment.session.run
+        if run is None:
+            gevent.sleep(0.1)
+        else:
+            run.traffic.turn()
+
+    def wait_time(self) -> float:
+        """Pause between two requests, as the plan says."""
+        run = self.environment.session.run
+        return 0.0 if run is None else float(run.traffic.think_s)
+
+
+class PlanShape(LoadTestShape):
+    """Tells Locust how many users the plan needs. ``tick`` blocks while a stage lasts."""
+
+    runner: Any
+
+    def tick(self) -> tuple[int, float] | None:
+        """Users and spawn rate of the next stage, None once the plan has ended."""
+        answer: tuple[int, float] | None = self.runner.environment.session.tick()
+        return answer
+
+
+def say(line: str) -> None:
+    """Show a line to whoever watches."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,108 @@
+"""A chat server for the tests of this folder: what it does is chosen by the model that a request names."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+GAP_S = 0.004
+TOKENS = 5
+
+
+class ChatServer:
+    """Speaks the OpenAI stream over keep-alive HTTP/1.1; ``requests`` holds (headers, body) of each."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[dict[str, str], dict[str, Any]]] = []
+        self.connections = 0
+        self.abandoned = 0
+        """Streams whose client went away before their end."""
+        self.url = ""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._ready = threading.Event()
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._ready.set()
+        self._loop.run_forever()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        server.close()
+        self._loop.run_until_complete(asyncio.sleep(0.05))
+        self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:-2])
+                body = json.loads(await reader.readexactly(int(headers["content-length"])))
+                self.requests.append((headers, body))
+                await self._answer(writer, body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
+        model = body["model"]
+        if model == "unauthorized":
+            _whole(writer, "401 Unauthorized", {"error": {"type": "auth", "message": "no such key: sekret"}})
+        elif model == "endless":
+            await self._stream(writer, body, 1_000_000)
+        else:
+            await self._stream(writer, body, body["max_tokens"])
+
+    async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any], tokens: int) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        tier = body.get("service_tier")
+        try:
+            for number in range(tokens):
+                await asyncio.sleep(GAP_S)
+                _event(writer, {"choices": [{"delta": {"content": f" {number}"}}], "service_tier": tier})
+                await writer.drain()
+        except ConnectionError:
+            self.abandoned += 1
+            raise
+        _event(writer, {"choices": [{"delta": {}, "finish_reason": "length"}]})
+        words = len(body["messages"][0]["content"].split())
+        _event(writer, {"choices": [], "usage": {"prompt_tokens": words, "completion_tokens": tokens}})
+        _chunk(writer, b"data: [DONE]\n\n")
+        writer.write(b"0\r\n\r\n")
+
+
+def _event(writer: asyncio.StreamWriter, document: dict[str, Any]) -> None:
+    _chunk(writer, b"data: " + json.dumps(document).encode() + b"\n\n")
+
+
+def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+
+def _whole(writer: asyncio.StreamWriter, status: str, document: dict[str, Any]) -> None:
+    data = json.dumps(document).encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    writer.write(head.encode() + data)
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    made = ChatServer()
+    made.start()
+    yield made
+    made.stop()
