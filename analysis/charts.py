@@ -16,6 +16,9 @@ from analysis.theme import colour
 
 _ROOM = 1.06
 """Factor by which a logarithmic axis reaches beyond what is drawn."""
+_DOT, _SMALL_DOT = 22, 5
+_FEW_BINS = 45
+"""Slices per tier up to which dots do not run together."""
 
 
 def ratios(tests: Mapping[str, DecodeTest | PrefillTest], *, faster: str) -> alt.LayerChart:
@@ -93,7 +96,9 @@ def prefill(points: Sequence[PrefillPoint], curves: Sequence[Curve], looks: Look
     x = alt.X(
         "tokens:Q",
         scale=alt.Scale(domain=[-0.02 * widest, 1.04 * widest], nice=False),
-        axis=alt.Axis(format="~s", tickCount=6, title="prompt tokens"),
+        axis=alt.Axis(
+            format="~s", labelExpr="datum.value ? datum.label : '0'", tickCount=6, title="prompt tokens"
+        ),
     )
     title = f"time to first token, {unit.name}"
     tooltip = [
@@ -124,32 +129,36 @@ def timeline(
 
     ``bins``: tier, at, value, failed. ``stages``: at, stage. ``columns``: start, end, when, a text per tier.
     """
+    highest = max((row["value"] for row in bins if row["value"] is not None), default=0) or 1
     x = alt.X("at:Q", title=x_title, axis=alt.Axis(tickCount=6))
-    y = alt.Y("value:Q", title=y_title, axis=alt.Axis(tickCount=5))
+    scale = alt.Scale(domain=[0, highest * 1.18], nice=False)  # names of stages go on top
+    y = alt.Y("value:Q", scale=scale, title=y_title, axis=alt.Axis(tickCount=5))
+    legend = encodings.marks(looks)
     base = alt.Chart(encodings.data(bins)).encode(
-        x=x, y=y, color=encodings.colour(looks, encodings.marks(looks)), opacity=encodings.chosen()
+        x=x, y=y, color=encodings.colour(looks, legend), opacity=encodings.chosen()
     )
-    line = base.mark_line(strokeWidth=1.75, point=False).encode(
-        strokeDash=encodings.dash(looks, encodings.marks(looks))
-    )
-    dots = base.mark_point(filled=True, size=22).encode(shape=encodings.shape(looks, encodings.marks(looks)))
-    layers: list[alt.Chart] = [line.add_params(encodings.choice()), dots]
-    failed = [row for row in bins if row["failed"]]
+    line = base.mark_line(strokeWidth=1.75).encode(strokeDash=encodings.dash(looks, legend))
+    size = _DOT if len(bins) <= _FEW_BINS * len(looks) else _SMALL_DOT
+    dots = base.mark_point(filled=True, size=size).encode(shape=encodings.shape(looks, legend))
+    layers = [*_stages(stages, x), line.add_params(encodings.choice()), dots]
+    failed = [row | {"value": row["value"] or 0} for row in bins if row["failed"]]
     if failed:
         cross = alt.Chart(encodings.data(failed)).mark_point(
-            shape="cross", angle=45, size=60, color=colour("bad")
+            shape="M-1,-1L1,1M-1,1L1,-1", size=56, strokeWidth=2, stroke=colour("bad"), opacity=1
         )
-        layers.append(cross.encode(x=x, y=alt.value(6)))
-    if len(stages) > 1:
-        rule = (
-            alt.Chart(encodings.data(stages)).mark_rule(color=colour("rule"), strokeDash=[3, 3]).encode(x=x)
-        )
-        name = alt.Chart(encodings.data(stages)).mark_text(
-            align="left", baseline="top", dx=4, color=colour("muted"), limit=90
-        )
-        layers = [rule, name.encode(x=x, y=alt.value(0), text="stage:N"), *layers]
+        layers.append(cross.encode(x=x, y=y))
     labels = {"when": "time"} | dict(zip(_text_keys(columns), looks, strict=True))
     return encodings.layer(*layers, encodings.hover(columns, x="start", x2="end", labels=labels))
+
+
+def _stages(stages: Rows, x: alt.X) -> list[alt.Chart]:
+    """Mark where each stage starts, if there are several."""
+    if len(stages) < 2:
+        return []
+    base = alt.Chart(encodings.data(stages))
+    rule = base.mark_rule(color=colour("rule"), strokeDash=[3, 3]).encode(x=x)
+    name = base.mark_text(align="left", baseline="top", dx=5, color=colour("muted"), limit=110)
+    return [rule, name.encode(x=x, y=alt.value(0), text="stage:N")]
 
 
 def sweep(points: Sequence[SweepPoint], curves: Sequence[Curve], looks: Looks) -> alt.LayerChart:

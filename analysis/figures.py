@@ -5,7 +5,6 @@ the numbers, so that nothing is lost without the picture.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -13,6 +12,7 @@ import altair as alt
 from analysis import charts, distribution, numbers
 from analysis.model import Distribution, Metric, PrefillPoint, Report, SweepPoint, TierSummary, TimelineBin
 from analysis.numbers import Unit
+from analysis.page import Figure
 from analysis.theme import Look, looks, vega_config
 
 FIRST_SCREEN = 3
@@ -21,19 +21,6 @@ FIRST_SCREEN = 3
 _HEIGHT = 236
 _STAGE_NAME_SHARE = 0.2
 _LONG_RUN_S = 900.0
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One drawing: ``spec`` is Vega-Lite with the width of its container."""
-
-    name: str
-    section: str
-    """Id of the section it belongs to, ``verdict`` for the one beside the headline."""
-    title: str
-    caption: str
-    description: str
-    spec: dict[str, Any]
 
 
 def figures(report: Report) -> list[Figure]:
@@ -278,7 +265,7 @@ def _sweep(report: Report, drawn: dict[str, Look]) -> Iterator[Figure]:
     yield _figure(
         "sweep",
         "batch",
-        title="Step time against streams decoding at once",
+        title="Step time by streams decoding at once",
         caption="Dot: median step; bar: its interval"
         + ("; line: fitted step law." if curves else ". The slope is what one more stream costs."),
         description="Step time by streams decoding at once. "
@@ -291,7 +278,7 @@ def _sweep(report: Report, drawn: dict[str, Look]) -> Iterator[Figure]:
     yield _figure(
         "sweep-ttft",
         "batch",
-        title="Time to first token against streams asked for",
+        title="Time to first token by streams asked for",
         caption="A jump is a queue: the server has taken as many streams as it can.",
         description="Median time to first token by streams asked for. "
         + ", ".join(f"{numbers.duration(p.ttft_p50_s)} at {p.streams:,} ({p.tier})" for p in queued)

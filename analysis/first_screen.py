@@ -1,20 +1,19 @@
 """What a reader sees first: the headline, why to trust it, the key numbers and three figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from analysis import numbers
-from analysis.figures import FIRST_SCREEN, Figure, figures
-from analysis.model import DecodeTest, PrefillTest, Report, TierSummary, Verdict
-from analysis.page import Chip, KeyNumber, Page, Section
+from analysis.figures import FIRST_SCREEN, figures
+from analysis.key_numbers import cautions, key_numbers, lead
+from analysis.model import Report
+from analysis.page import Chip, Figure, Page, Section
 from analysis.sections import sections
 
-_MOST_CAUTIONS = 4
-_MOST_TIERS = 2
 _FAVOURED = ("sweep", "sweep-ttft", "prefill", "itl", "timeline", "otps", "ttft")
 """Names of figures for the first screen, as far as there are any."""
 
 
-def page(report: Report) -> Page:
+def arrange(report: Report) -> Page:
     """Arrange a report: everything in it appears once, the most important first."""
     drawn = figures(report)
     ranked = sorted(
@@ -26,10 +25,10 @@ def page(report: Report) -> Page:
         title=_title(report),
         subject=_subject(report),
         headline=report.headline,
-        lead=_lead(report),
-        cautions=_cautions(report),
+        lead=lead(report),
+        cautions=cautions(report),
         chips=[Chip(item.topic, item.level, item.sentence) for item in report.trust],
-        key_numbers=_key_numbers(report),
+        key_numbers=key_numbers(report),
         verdict_figure=next((figure for figure in drawn if figure.name == "verdict"), None),
         figures=first,
         sections=[
@@ -69,54 +68,3 @@ def _subject(report: Report) -> list[str]:
     if any(run.status != "complete" for run in runs):
         pieces.append("partial")
     return pieces
-
-
-def _lead(report: Report) -> str:
-    sentence = report.verdict.sentence
-    return "" if sentence == report.headline else sentence
-
-
-def _cautions(report: Report) -> list[str]:
-    """List what a reader must know before believing the headline, worst first."""
-    order = {"bad": 0, "caution": 1}
-    doubts = sorted((item for item in report.trust if item.level in order), key=lambda i: order[i.level])
-    said = dict.fromkeys([*(item.sentence for item in doubts), *report.verdict.cautions])
-    return list(said)[:_MOST_CAUTIONS]
-
-
-def _key_numbers(report: Report) -> list[KeyNumber]:
-    verdict = report.verdict
-    found: list[KeyNumber] = []
-    if verdict.decode is not None:
-        steps = {tier.tier: numbers.duration(tier.step_s.value) for tier in report.tiers}
-        found.append(_ratio("Decode speed", verdict.decode, _from_to(verdict, steps, "a token")))
-    if verdict.prefill is not None:
-        rates = {fit.tier: numbers.number(fit.rate_tokens_per_s.value) for fit in report.prefill}
-        found.append(_ratio("Prefill speed", verdict.prefill, _from_to(verdict, rates, "prompt tokens/s")))
-    if found:
-        return found
-    for tier in report.tiers[:_MOST_TIERS]:
-        found += _tier_numbers(tier, alone=len(report.tiers) == 1)
-    return found
-
-
-def _ratio(name: str, test: DecodeTest | PrefillTest, note: str) -> KeyNumber:
-    value, interval = numbers.split(test.speed_ratio, numbers.RATIO)
-    return KeyNumber(name, test.answer, value, interval, note)
-
-
-def _from_to(verdict: Verdict, values: Mapping[str, str], unit: str) -> str:
-    """Write both tiers' values, baseline first: ``22.4 ms → 8.94 ms a token``."""
-    baseline, compared = verdict.baseline_tier or "", verdict.compared_tier or ""
-    return f"{values.get(baseline, numbers.ABSENT)} → {values.get(compared, numbers.ABSENT)} {unit}"
-
-
-def _tier_numbers(tier: TierSummary, *, alone: bool) -> list[KeyNumber]:
-    speed, speed_interval = numbers.split(tier.tokens_per_s, numbers.TOKENS_PER_S)
-    step, step_interval = numbers.time_split(tier.step_s)
-    found = []
-    if tier.tokens_per_s.value is not None:
-        found.append(KeyNumber("Decode speed", "", speed, speed_interval, f"one stream on {tier.tier}"))
-    if tier.step_s.value is not None and alone:
-        found.append(KeyNumber("Decode step", "", step, step_interval, f"one token on {tier.tier}"))
-    return found

@@ -11,6 +11,7 @@ Rules for whoever edits this file or its templates:
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
@@ -18,9 +19,7 @@ import jinja2
 from markupsafe import Markup
 
 from analysis import pictures, theme
-from analysis.first_screen import page
-from analysis.model import Report
-from analysis.page import LEVEL_MARKS
+from analysis.page import INTERVALS, LEVEL_MARKS, Page
 
 _VEGA_NOTICE = (
     "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington IDL and contributors, BSD-3. */\n"
@@ -28,21 +27,19 @@ _VEGA_NOTICE = (
 _UNSAFE_IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
-def render(report: Report) -> str:
-    """Render a report; the same report gives the same text."""
-    shown = page(report)
-    drawn = [*shown.figures, *(figure for section in shown.sections for figure in section.figures)]
-    if shown.verdict_figure is not None:
-        drawn.insert(0, shown.verdict_figure)
-    scripts = [_VEGA_NOTICE + pictures.script(), _template_text("report.js")] if drawn else []
+def render(page: Page, stills: Mapping[str, str]) -> str:
+    """Render a page; ``stills`` holds the SVG of each of its figures. The same page gives the same text."""
+    specs = {figure.name: figure.spec for figure in page.drawn()}
+    scripts = [_VEGA_NOTICE + pictures.script(), _template_text("report.js")] if specs else []
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
-            page=shown,
+            page=page,
             marks=LEVEL_MARKS,
-            pictures={figure.name: Markup(pictures.svg(figure.name, figure.spec)) for figure in drawn},
-            specs=Markup(script_json({figure.name: figure.spec for figure in drawn})),
+            intervals=INTERVALS,
+            pictures={name: Markup(svg) for name, svg in stills.items()},
+            specs=Markup(script_json(specs)),
             scripts=[Markup(script) for script in scripts],
             policy=_policy(scripts),
             light=Markup(theme.declarations(theme.LIGHT)),

@@ -25,10 +25,13 @@ class Unit:
     name: str
     scale: float = 1.0
     glue: str = " "
+    whole: bool = False
+    """Counts: no decimals from ten on, nor where value and interval are whole numbers."""
 
 
 RATIO = Unit("×", glue="")
 PERCENT = Unit("%", scale=100.0)
+COUNT = Unit("", glue="", whole=True)
 PLAIN = Unit("", glue="")
 TOKENS_PER_S = Unit("tokens/s")
 MICROSECONDS = Unit("µs", scale=1e6)
@@ -94,7 +97,10 @@ def split(found: Estimate, unit: Unit) -> tuple[str, str]:
     value, low, high = (x if _finite(x) else None for x in (found.value, found.low, found.high))
     if value is None:
         return _bounds(low, high, unit), ""
-    decimals = _decimals_for(value * unit.scale, *(x * unit.scale for x in (low, high) if x is not None))
+    bounds = [x * unit.scale for x in (low, high) if x is not None]
+    decimals = _decimals_for(value * unit.scale, *bounds)
+    if unit.whole:
+        decimals = 0 if value >= 9.5 or all(x.is_integer() for x in (value, *bounds)) else 1
     shown = f"{_fixed(value * unit.scale, decimals)}{unit.glue}{unit.name}"
     ends = [ABSENT if x is None else _fixed(x * unit.scale, decimals) for x in (low, high)]
     if low is None and high is None:

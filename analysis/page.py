@@ -5,12 +5,25 @@ Pure data, all of it text that is still to be escaped by whoever writes it out.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from analysis.figures import Figure
 from analysis.model import Level
 
+INTERVALS = "Ranges in parentheses are 95 % intervals unless they say otherwise."
 LEVEL_MARKS: dict[Level, str] = {"good": "✓", "caution": "!", "bad": "✕"}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One drawing: ``spec`` is Vega-Lite with the width of its container."""
+
+    name: str
+    section: str
+    """Id of the section it belongs to, ``verdict`` for the one beside the headline."""
+    title: str
+    caption: str
+    description: str
+    spec: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +130,11 @@ class Page:
     figures: Sequence[Figure]
     sections: Sequence[Section]
     footer: str
+
+    def drawn(self) -> list[Figure]:
+        """List all figures, in the order of the page."""
+        first = [] if self.verdict_figure is None else [self.verdict_figure]
+        return [*first, *self.figures, *(figure for section in self.sections for figure in section.figures)]
 
 
 def columns(labels: Sequence[str]) -> list[Column]:

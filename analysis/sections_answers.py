@@ -41,7 +41,7 @@ def verdict(report: Report) -> Section:
 def more_requests(report: Report) -> str:
     """Say how many more requests it would take, where a comparison is open; otherwise nothing."""
     verdict = report.verdict
-    if verdict.conclusion != "inconclusive" or verdict.baseline_tier is None:
+    if verdict.conclusion != "inconclusive" or (verdict.decode is None and verdict.prefill is None):
         return ""
     if verdict.more_requests_per_tier is None:
         return "How many more requests would settle it cannot be said."
@@ -105,20 +105,22 @@ def batch(report: Report) -> Section:
     return Section("batch", "Batch", intro, blocks)
 
 
+def quantity_unit(answer: BatchAnswer) -> numbers.Unit:
+    """Return the unit that an answer's estimate is written in."""
+    if answer.quantity == "batch ratio baseline/compared":
+        return numbers.RATIO
+    return numbers.PERCENT if answer.quantity == "batch share of step, compared" else numbers.COUNT
+
+
 def _batch_row(answer: BatchAnswer) -> list[Cell]:
     found = answer.estimate
-    unit = numbers.PLAIN
-    if answer.quantity == "batch ratio baseline/compared":
-        unit = numbers.RATIO
-    elif answer.quantity == "batch share of step, compared":
-        unit = numbers.PERCENT
     bound = found.value is None and (found.low is None) != (found.high is None)
     identified = "yes" if answer.identified else "a bound" if bound else "no"
     return [
         Cell(answer.tier),
         Cell(answer.method),
-        Cell(answer.quantity),
-        Cell(*numbers.split(found, unit)),
+        Cell(answer.quantity.replace("/", " / ")),
+        Cell(*numbers.split(found, quantity_unit(answer))),
         Cell(identified),
         Cell(numbers.number(answer.sensitivity, digits=2)),
         Cell(answer.sentence),

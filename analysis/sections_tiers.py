@@ -48,21 +48,19 @@ def _echo_table(tiers: Sequence[TierSummary]) -> list[Table]:
 def prefill(report: Report) -> Section:
     """Show the fitted law of time to first token, and what it was fitted to."""
     labels = (
-        "Tier", "Increment", "Prefill speed", "Fixed", "Per 1,000 tokens", "Per (1,000 tokens)²",
-        "Queued", "Mean wait if queued", "Noise",
+        "Tier", "Prefill speed", "Increment", "Between prompts of", "Fixed", "Per 1,000 tokens",
+        "Per (1,000 tokens)²", "Queued", "Mean wait if queued", "Noise",
     )  # fmt: skip
     blocks: list[Block] = []
     if report.prefill:
         rows = [_prefill_row(fit) for fit in report.prefill]
         blocks.append(Table("Fitted law of time to first token", columns(labels), rows))
-    said = [(fit.tier, caution) for fit in report.prefill for caution in fit.cautions]
-    said += [(fit.tier, _unidentified(fit)) for fit in report.prefill if _unidentified(fit)]
-    if said:
+    if said := _prefill_cautions(report.prefill):
         blocks.append(Sentences(said))
     points = [
         [
             Cell(point.tier),
-            Cell(numbers.tokens(point.prompt_tokens).removesuffix(" tokens")),
+            Cell(_tokens(point.prompt_tokens)),
             Cell(f"{point.count:,}"),
             *(Cell(numbers.duration(at)) for at in (point.p10_s, point.p50_s, point.p90_s)),
         ]
@@ -79,16 +77,13 @@ def prefill(report: Report) -> Section:
 
 
 def _prefill_row(fit: PrefillFit) -> list[Cell]:
-    span = ""
-    if fit.n_low_tokens is not None and fit.n_high_tokens is not None:
-        low = numbers.tokens(fit.n_low_tokens).removesuffix(" tokens")
-        span = f", {low} → {numbers.tokens(fit.n_high_tokens)}"
-    increment, interval = numbers.time_split(fit.increment_s)
+    span = f"{_tokens(fit.n_low_tokens)} and {_tokens(fit.n_high_tokens)} tokens"
     linear, square = fit.per_token_s, fit.per_token_squared_s
     return [
         Cell(fit.tier),
-        Cell(increment, f"{interval}{span}".removeprefix(", ")),
         Cell(*numbers.split(fit.rate_tokens_per_s, numbers.TOKENS_PER_S)),
+        Cell(*numbers.time_split(fit.increment_s)),
+        Cell(numbers.ABSENT if fit.n_low_tokens is None or fit.n_high_tokens is None else span),
         Cell(numbers.duration(fit.fixed_s)),
         Cell(numbers.duration(None if linear is None else linear * _THOUSAND)),
         Cell(numbers.duration(None if square is None else square * _THOUSAND**2)),
@@ -98,9 +93,19 @@ def _prefill_row(fit: PrefillFit) -> list[Cell]:
     ]
 
 
-def _unidentified(fit: PrefillFit) -> str:
-    names = [name.replace("_", " ") for name, known in fit.identified.items() if not known]
-    return f"Not identified from these requests: {', '.join(names)}." if names else ""
+def _prefill_cautions(fits: Sequence[PrefillFit]) -> list[tuple[str, str]]:
+    """Join the tiers that a sentence is true of."""
+    tiers: dict[str, list[str]] = {}
+    for fit in fits:
+        unknown = [name.replace("_", " ") for name, known in fit.identified.items() if not known]
+        said = [f"Not identified from these requests: {', '.join(unknown)}."] if unknown else []
+        for sentence in [*fit.cautions, *said]:
+            tiers.setdefault(sentence, []).append(fit.tier)
+    return [(", ".join(names), sentence) for sentence, names in tiers.items()]
+
+
+def _tokens(count: float | None) -> str:
+    return numbers.tokens(count).removesuffix(" tokens")
 
 
 def decode(report: Report) -> Section:
