@@ -82,7 +82,7 @@ def test_a_request_is_served_by_the_tier_that_lists_what_it_asks(
         ("kv_bits = 8", "kv_bits = 7", "tiers[1].deployment: kv_bits: 7 is not allowed"),
         ('chip = "H200"', 'chip = "H2000"', "tiers[1].deployment.chip: 'H2000' is not known"),
         ("target_batch = 32", "hidden = { prompt_tokens = 6000 }\ntarget_batch = 9", "at most half"),
-        ("target_batch = 32", "target_batch = 32\nhidden = { prompt_tokens = 4e3, output_tokens = 9 }", "prefilling"),
+        ("= 32", "= 32\nhidden = { prompt_tokens = 4e3, output_tokens = 9 }", "prefilling the hidden prompt"),
         ("max_batch = 64\ntarget_batch = 32", "max_batch = 999\ntarget_batch = 999", "its hidden load needs"),
         ("max_batch = 64", "max_bacth = 64", "unknown key (did you mean max_batch?)"),
         ("[[tiers]]", "[[tiers", "is not valid TOML"),
