@@ -275,18 +275,12 @@ class Engine:
         self._number = number + 1
         emitted, generated = self._batch.own_ids(), self._batch.size
         over = self._batch.end_step(number)
-        for sequence in over:
-            self._kv_tokens -= sequence.kv_tokens
-        first: list[Sequence] = []
-        for sequence, tokens in self._chunks:
-            if sequence.state == "gone":  # cancelled while the step ran
-                continue
-            sequence.prefilled += tokens
-            if sequence.prefilled == sequence.prompt_tokens:
-                first.append(sequence)
-                self._finish_prefill(sequence, ended_ns, over)
+        first = self._end_chunks(ended_ns)
         if first:
             emitted += tuple(sequence.job_id for sequence in first if not sequence.hidden)
+            over += [sequence for sequence in first if sequence.state == "gone"]
+        for sequence in over:
+            self._kv_tokens -= sequence.kv_tokens
         self._done.append(
             StepDone(
                 number=number,
@@ -308,18 +302,25 @@ class Engine:
         if number % _TRIM_STEPS == 0:
             self._trim_history()
 
-    def _finish_prefill(self, sequence: Sequence, ended_ns: int, over: list[Sequence]) -> None:
-        """Give a sequence its first token; it joins the batch, or ends if it wanted no more."""
-        del self._prefilling[sequence.job_id]
-        self._hidden_pending -= sequence.hidden
-        sequence.first_step, sequence.first_token_ns = self._number - 1, ended_ns
-        sequence.generated = 1
-        if sequence.output_tokens > 1:
-            self._batch.join(sequence, self._number)
-        else:
-            sequence.last_step, sequence.state = sequence.first_step, "gone"
-            self._kv_tokens -= sequence.kv_tokens
-            over.append(sequence)
+    def _end_chunks(self, ended_ns: int) -> list[Sequence]:
+        """Sequences whose prompt is done: each has its first token and joins the batch, or wants no more."""
+        first: list[Sequence] = []
+        for sequence, tokens in self._chunks:
+            if sequence.state == "gone":  # cancelled while the step ran
+                continue
+            sequence.prefilled += tokens
+            if sequence.prefilled < sequence.prompt_tokens:
+                continue
+            del self._prefilling[sequence.job_id]
+            self._hidden_pending -= sequence.hidden
+            sequence.first_step, sequence.first_token_ns = self._number - 1, ended_ns
+            sequence.generated = 1
+            first.append(sequence)
+            if sequence.output_tokens > 1:
+                self._batch.join(sequence, self._number)
+            else:
+                sequence.state = "gone"
+        return first
 
     def _close(self, sequence: Sequence) -> Finished:
         del self._own[sequence.job_id]
