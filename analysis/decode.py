@@ -64,10 +64,10 @@ def compare(pairs: Pairs, *, margin: float, names: tuple[str, str], refusal: str
     ``names`` are those of the two tiers, baseline first; ``refusal`` says why step times cannot be read.
     """
     count = pairs.log_ratio.size
-    mean, error = intervals.newey_west(pairs.log_ratio)
+    mean, error, freedom = intervals.mean_error(pairs.log_ratio)
     z = mean / error if count >= FEWEST_PAIRS and error > 0 else math.nan
     # Without any spread (a noiseless simulation) a difference is certain, and so is its absence.
-    p_value = intervals.two_sided_p(z) if math.isfinite(z) else float(abs(mean) < 1e-9)
+    p_value = intervals.two_sided_p(z, freedom) if math.isfinite(z) else float(abs(mean) < 1e-9)
     ratio = speed_ratio(pairs)
     answer, sentence = _decide(ratio, mean, p_value, count, margin, names)
     if refusal is not None:
@@ -91,7 +91,8 @@ def speed_ratio(pairs: Pairs) -> Estimate:
     def ratio(rows: Ints) -> Floats:
         return np.asarray(np.median(slow[rows], axis=-1) / np.median(fast[rows], axis=-1))
 
-    return intervals.bootstrap(slow.size, ratio)
+    block = intervals.block_length(np.log(slow / fast))
+    return intervals.bootstrap(slow.size, ratio, block=block)
 
 
 def _decide(

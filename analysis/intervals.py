@@ -16,8 +16,9 @@ from analysis.model import Estimate
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-LAG = 8
-"""Lags of autocorrelation allowed for, and consecutive observations per bootstrap block."""
+SHORTEST_BLOCK = 8
+"""Consecutive observations that are resampled together at least; the least lag of autocorrelation allowed for."""
+FEWEST_BLOCKS = 5
 RESAMPLES = 1000
 _CELLS = 20_000_000  # of a bootstrap's resampled values: 160 MB at the most
 
@@ -35,23 +36,41 @@ def estimate(value: float, low: float = math.nan, high: float = math.nan, level:
 NOTHING = Estimate(value=None)
 
 
-def newey_west(x: Floats, lag: int = LAG) -> tuple[float, float]:
-    """Mean of a series and its standard error under autocorrelation up to ``lag``.
+def block_length(x: Floats) -> int:
+    """How many consecutive values go together so that blocks are nearly independent of one another.
 
-    Bartlett weights keep the variance positive (Newey and West, Econometrica 55, 1987). The lag shrinks to a
-    quarter of a short series. The error is NaN for fewer than two values.
+    Three integrated autocorrelation times, τ = 1 + 2·Σρ_k summed until k ≥ 3·τ (Sokal's window, 1989), at least
+    ``SHORTEST_BLOCK``, and never so long that fewer than ``FEWEST_BLOCKS`` blocks are left.
+    """
+    n = x.size
+    centred = x - x.mean() if n else x
+    variance = float(centred @ centred)
+    time = 1.0
+    if variance > 0:
+        for k in range(1, n // 2):
+            time += 2 * (float(centred[k:] @ centred[:-k]) / variance + time / n)
+            if k >= 3 * time:
+                break
+    return int(max(1, min(max(SHORTEST_BLOCK, math.ceil(3 * time)), n // FEWEST_BLOCKS)))
+
+
+def mean_error(x: Floats) -> tuple[float, float, float]:
+    """Mean of a series, its standard error under autocorrelation, and the degrees of freedom of that error.
+
+    Bartlett weights keep the variance positive (Newey and West, Econometrica 55, 1987); the lag is one less than
+    ``block_length``, and there are as many independent pieces of evidence as blocks. NaN below two values.
     """
     n = x.size
     if n < 2:
-        return (float(x[0]) if n else math.nan), math.nan
+        return (float(x[0]) if n else math.nan), math.nan, math.nan
     mean = float(x.mean())
     centred = x - mean
+    block = block_length(x)
     variance = float(centred @ centred)
-    used = min(lag, n // 4)
-    for k in range(1, used + 1):
-        variance += 2 * (1 - k / (used + 1)) * float(centred[k:] @ centred[:-k])
-    # n - 1 - used: each lag costs about one degree of freedom; without it short series are overconfident.
-    return mean, math.sqrt(max(variance, 0.0) / (n * max(1, n - 1 - used)))
+    for k in range(1, block):
+        variance += 2 * (1 - k / block) * float(centred[k:] @ centred[:-k])
+    freedom = n / block - 1
+    return mean, math.sqrt(max(variance, 0.0) / n / (n - block)), freedom
 
 
 def quantile(x: Floats, q: float, level: float = 0.95) -> Estimate:
@@ -98,48 +117,52 @@ def clustered_quantile(
         return estimate(value, level=level)
     starts = offsets[:-1][filled]
     per_cluster = np.add.reduceat(weight * ((x <= value) - q), starts)
-    _, error = newey_west(per_cluster)
-    spread = float(stats.norm.ppf((1 + level) / 2)) * error * filled.size / total
+    _, error, freedom = mean_error(per_cluster)
+    spread = float(stats.t.ppf((1 + level) / 2, freedom)) * error * filled.size / total
     low = at(q - spread) if q - spread > 0 else math.nan
     high = at(q + spread) if q + spread < 1 else math.nan
     return estimate(value, low, high, level)
 
 
-def block_resamples(count: int, rng: np.random.Generator, *, block: int = LAG) -> Ints:
+def block_resamples(count: int, block: int, rng: np.random.Generator) -> Ints:
     """Indices of bootstrap samples, one a row: circular blocks of consecutive observations."""
-    block = max(1, min(block, count // 4))
     resamples = int(min(RESAMPLES, max(200, _CELLS // max(count, 1))))
     starts = rng.integers(0, count, size=(resamples, math.ceil(count / block)))
     indices = (starts[:, :, None] + np.arange(block)) % count
-    return indices.reshape(resamples, -1)[:, :count].astype(np.int64)
+    return np.asarray(indices.reshape(resamples, -1)[:, :count], dtype=np.int64)
 
 
 def bootstrap(
-    count: int, statistic: Callable[[Ints], Floats], *, seed: int = 0, level: float = 0.95
+    count: int, statistic: Callable[[Ints], Floats], *, block: int, seed: int = 0, level: float = 0.95
 ) -> Estimate:
-    """Percentile interval of ``statistic`` over block resamples of ``count`` observations in time order.
+    """Interval of a positive ``statistic`` over ``count`` observations in time order, by block resampling.
 
-    ``statistic`` maps an array of indices (…, count) to values (…). The value is that of the whole sample;
-    without at least eight observations there is no interval. Seeded: the same data give the same interval.
+    ``statistic`` maps an array of indices (…, count) to values (…). The scatter of its logarithm over resamples
+    is widened by Student's t, because a few long blocks know little of their own scatter. The value is that of
+    the whole sample; below eight observations there is no interval. Seeded: the same data, the same interval.
     """
     if count == 0:
         return Estimate(value=None, level=level)
     value = float(statistic(np.arange(count))[()])
-    if count < 8:
+    if count < SHORTEST_BLOCK or not value > 0:
         return estimate(value, level=level)
-    draws = statistic(block_resamples(count, np.random.default_rng(seed)))
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return estimate(value, float(low), float(high), level)
+    draws = np.log(statistic(block_resamples(count, block, np.random.default_rng(seed))))
+    blocks = count / block
+    error = float(draws.std()) * math.sqrt(blocks / (blocks - 1))
+    half = float(stats.t.ppf((1 + level) / 2, blocks - 1)) * error
+    return estimate(value, value * math.exp(-half), value * math.exp(half), level)
 
 
 def median(x: Floats, *, level: float = 0.95) -> Estimate:
-    """Median of a series in time order with its block-bootstrap interval."""
-    return bootstrap(x.size, lambda rows: np.asarray(np.median(x[rows], axis=-1)), level=level)
+    """Median of a series of positive values in time order with its block-bootstrap interval."""
+    return bootstrap(
+        x.size, lambda rows: np.asarray(np.median(x[rows], axis=-1)), block=block_length(x), level=level
+    )
 
 
-def two_sided_p(z: float) -> float:
-    """Probability of a standard normal at least as far from 0 as ``z``."""
-    return float(2 * special.ndtr(-abs(z)))
+def two_sided_p(t: float, freedom: float) -> float:
+    """Probability that Student's t is at least as far from 0 as ``t``."""
+    return float(2 * special.stdtr(freedom, -abs(t)))
 
 
 def inside(ratio: Estimate, margin: float) -> bool:

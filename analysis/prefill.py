@@ -16,6 +16,9 @@ Answer = Literal["changed", "unchanged", "inconclusive"]
 SIGNIFICANCE = 0.05
 LARGEST_ERROR = 0.06
 """Of the log ratio of increments; beyond it nothing is called unchanged."""
+CERTAIN = 3.0
+"""Errors by which a ratio must differ from 1 to be called changed where its error is larger than that."""
+COMMON_LENGTHS = 0.8
 FEWEST_QUEUED = 5
 BUSY_QUEUE = 0.5
 
@@ -79,13 +82,15 @@ def compare(baseline: TtftLaw, compared: TtftLaw, *, margin: float, names: tuple
     ``p_value`` is that of the equivalence test: small means shown to be equal within the margin. ``names`` are
     those of the two tiers.
     """
-    log_ratio = math.log(baseline.increment_s / compared.increment_s)
+    low, high = max(baseline.n_low, compared.n_low), min(baseline.n_high, compared.n_high)
+    if high - low < COMMON_LENGTHS * max(law.n_high - law.n_low for law in (baseline, compared)):
+        return untested("the prompt lengths answered by the two tiers hardly overlap", margin=margin)
+    ends = np.array([low, high])
+    log_ratio = float(np.log(np.diff(baseline.ttft_s(ends)) / np.diff(compared.ttft_s(ends)))[0])
     error = math.hypot(baseline.curvature_error, compared.curvature_error, MODEL_FLOOR)
     ratio = _around(math.exp(log_ratio), error)
     p_value = float(special.ndtr((abs(log_ratio) - math.log1p(margin)) / error))
-    answer: Answer = "changed" if intervals.outside(ratio, margin) else "inconclusive"
-    if p_value < SIGNIFICANCE and error <= LARGEST_ERROR:
-        answer = "unchanged"
+    answer = _decide(ratio, log_ratio / error, error, p_value, margin)
     return PrefillTest(
         answer=answer,
         speed_ratio=ratio,
@@ -106,6 +111,14 @@ def untested(why: str, *, margin: float) -> PrefillTest:
         margin_ratio=margin,
         sentence=f"Prefill could not be compared: {why}.",
     )
+
+
+def _decide(ratio: Estimate, z: float, error: float, p_value: float, margin: float) -> Answer:
+    if error <= LARGEST_ERROR and p_value < SIGNIFICANCE:
+        return "unchanged"
+    if intervals.outside(ratio, margin) and (error <= LARGEST_ERROR or abs(z) > CERTAIN):
+        return "changed"
+    return "inconclusive"
 
 
 def _around(value: float, log_error: float) -> Estimate:

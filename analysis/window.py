@@ -60,7 +60,7 @@ def drifts(requests: Requests) -> list[Drift]:
 def _drift(what: str, logs: Floats) -> Drift:
     """Slope of the series times its length, with a Newey–West error of the products."""
     position = np.linspace(-1.0, 1.0, logs.size)
-    slope, error = intervals.newey_west((logs - logs.mean()) * position * 3.0)  # 3 = 1 / mean(position²)
+    slope, error, _ = intervals.mean_error((logs - logs.mean()) * position * 3.0)  # 3 = 1 / mean(position²)
     # From the middle of the first third to the middle of the last one: 4/3 of half the length.
     return Drift(what, float(np.exp(slope * 4 / 3)), slope / error if error > 0 else 0.0)
 
