@@ -2,8 +2,8 @@
 
 python bench/verdict.py [--seeds 10] [--first 1]
 
-Runs the shipped plan ``ab`` in virtual time and reports it, through the functions behind ``tierscope simulate`` and
-``tierscope report``. The last line is the figure.
+Runs the shipped plan ``ab`` in virtual time and reports it, through the functions behind ``tierscope simulate``
+and ``tierscope report``. The last line is the figure.
 """
 
 import argparse

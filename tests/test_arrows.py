@@ -26,12 +26,16 @@ HEAVY = (
 
 # I/O modules, and what each may pull in. Everything that is not here must be pure.
 MAY: dict[str, set[str]] = {
+    "loadtest.framing": {"httptools"},
+    "loadtest.connection": {"gevent"},
     "loadtest.transport": {"gevent", "httptools"},
-    "loadtest.metrics": {"prometheus_client"},
-    "loadtest.parquet": {"pyarrow"},
+    "loadtest.pacing": {"gevent"},
+    "loadtest.traffic": {"gevent", "httptools"},
+    "loadtest.exposition": {"prometheus_client"},
+    "loadtest.run": {"gevent", "httptools", "prometheus_client"},
     "loadtest.users": {"gevent", "httptools", "locust", "prometheus_client"},
     "loadtest.locustfile": {"gevent", "httptools", "locust", "prometheus_client"},
-    "mockserver.realtime": set(),
+    "loadtest.parquet": {"pyarrow"},
     "mockserver.metrics": {"prometheus_client"},
     "mockserver.app": {"aiohttp", "prometheus_client"},
 }

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from tierscope.errors import BadInputError, RunFailedError
+from tierscope.errors import BadInputError, RunFailedError, ToldError
 
 app = typer.Typer(
     name="tierscope",
@@ -234,6 +234,8 @@ def main(argv: list[str] | None = None) -> int:
         return _say(str(error), code=2)
     except RunFailedError as error:
         return _say(str(error), code=3)
+    except ToldError as error:
+        return error.code
     except (KeyboardInterrupt, typer.Abort):
         return _say("stopped by you", code=3)
     except BrokenPipeError:  # the reader of our output went away (| head); nothing of ours failed

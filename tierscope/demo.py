@@ -20,7 +20,7 @@ from loadtest.plan import Plan, Target
 from loadtest.plan import load as load_plan
 from tierscope.errors import RunFailedError
 from tierscope.report import report_runs
-from tierscope.run import ask_model, conclude, new_run_folder, start_locust
+from tierscope.run import ask_model, check_end, new_run_folder, start_locust
 
 PLAN = "ab"
 START_TIMEOUT_S = 30.0
@@ -42,7 +42,7 @@ def run_demo(*, profile: str, out: Path | None, seed: int | None) -> None:
             PLAN, target=target, folder=folder, seed=plan.seed, metrics_port=metrics_port, cpu=client_cpu
         )
         after = _read_metrics(url) if code == 0 else before
-    conclude(folder, code)
+    check_end(folder, code)
     print()
     report_runs([folder], html=None, json=folder / "report.json", md=None, hardware=profile)
     for tier, batch in sorted(true_batches(before, after).items()):

@@ -17,11 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest import records
 from loadtest.command import locust_argv
 from loadtest.plan import Plan, Target
 from loadtest.plan import load as load_plan
-from tierscope.errors import BadInputError, RunFailedError
+from tierscope.errors import BadInputError, RunFailedError, ToldError
 
 ASK_TIMEOUT_S = 10.0
 
@@ -54,7 +53,7 @@ def run_plan(
         insecure=insecure,
         locust_options=locust_options,
     )
-    conclude(folder, code)
+    check_end(folder, code)
     print(f"done: {folder}\nnext: tierscope report {folder}")
 
 
@@ -97,24 +96,16 @@ def start_locust(
         signal.signal(signal.SIGINT, interrupt)
 
 
-def conclude(folder: Path, code: int) -> None:
-    """Turn Locust's exit code and the run folder into silence or one line.
+def check_end(folder: Path, code: int) -> None:
+    """Pass on how Locust ended. What it could tell it has told, in one line of its own on stderr.
 
-    The child has said on its own what was wrong with its input or its run; here it is told what is left.
+    Raises ToldError with its code 2 or 3, RunFailedError for any other end.
     """
-    if code == 0:
-        return
-    try:
-        info = records.read_info(folder)
-    except BadInputError:
-        info = None
-    reason = (
-        info.status_detail if info is not None and info.status_detail else f"locust ended with code {code}"
-    )
-    if code == 2:
-        raise BadInputError(reason)
-    kept = f"; what was recorded is in {folder}" if any(folder.glob("requests-*.jsonl")) else ""
-    raise RunFailedError(f"{reason}{kept}")
+    if code in (2, 3):
+        raise ToldError(code)
+    if code != 0:
+        kept = f"; what was recorded is in {folder}" if any(folder.glob("requests-*.jsonl")) else ""
+        raise RunFailedError(f"locust ended unexpectedly with code {code}{kept}")
 
 
 def check_target(url: str, *, model: str | None, api: str) -> Target:
