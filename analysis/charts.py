@@ -67,7 +67,7 @@ def ratios(tests: Mapping[str, DecodeTest | PrefillTest], *, faster: str) -> alt
     interval = base.mark_rule(strokeWidth=5, strokeCap="round", color=colour("tier-1"), opacity=0.45).encode(
         x=alt.X("low:Q"), x2="high:Q", y=y, tooltip=tooltip
     )
-    point = base.mark_point(filled=True, size=110, opacity=1, color=colour("tier-1")).encode(
+    point = base.mark_point(filled=True, size=80, opacity=1, color=colour("tier-1")).encode(
         x=x, y=y, tooltip=tooltip
     )
     return encodings.layer(zone, one, interval, point)
@@ -119,7 +119,7 @@ def prefill(points: Sequence[PrefillPoint], curves: Sequence[Curve], looks: Look
         y=alt.Y("p50:Q", title=title), shape=encodings.shape(looks, encodings.marks(looks)), tooltip=tooltip
     )
     lines = _lines(curves, looks, unit, x, title)
-    return encodings.layer(*lines, bars, dots.add_params(encodings.choice()))
+    return encodings.layer(*encodings.selectable(*lines, bars, dots))
 
 
 def timeline(
@@ -138,9 +138,10 @@ def timeline(
         x=x, y=y, color=encodings.colour(looks, legend), opacity=encodings.chosen()
     )
     line = base.mark_line(strokeWidth=1.75).encode(strokeDash=encodings.dash(looks, legend))
-    size = _DOT if len(bins) <= _FEW_BINS * len(looks) else _SMALL_DOT
+    known = sum(row["value"] is not None for row in bins)
+    size = _DOT if known <= _FEW_BINS * len(looks) else _SMALL_DOT
     dots = base.mark_point(filled=True, size=size).encode(shape=encodings.shape(looks, legend))
-    layers = [*_stages(stages, x), line.add_params(encodings.choice()), dots]
+    layers = [*_stages(stages, x), *encodings.selectable(line, dots)]
     failed = [row | {"value": row["value"] or 0} for row in bins if row["failed"]]
     if failed:
         cross = alt.Chart(encodings.data(failed)).mark_point(
@@ -165,18 +166,17 @@ def sweep(points: Sequence[SweepPoint], curves: Sequence[Curve], looks: Looks) -
     """Draw step time with its interval against streams that decoded at once, and the fitted step law."""
     unit = numbers.time_unit(max(p.step_s.value or 0 for p in points))
     rows = [_sweep_row(p, p.active_streams, p.step_s, unit) for p in points]
-    x = alt.X("streams:Q", title="streams decoding at once", axis=alt.Axis(tickMinStep=1, tickCount=8))
+    x = _streams_axis("streams decoding at once", max(p.active_streams for p in points))
     title = f"step time, {unit.name}"
-    return encodings.layer(
-        *_lines(curves, looks, unit, x, title, field="streams"), *_dots_with_bars(rows, looks, x, title)
-    )
+    lines = _lines(curves, looks, unit, x, title, field="streams")
+    return encodings.layer(*encodings.selectable(*lines, *_dots_with_bars(rows, looks, x, title)))
 
 
 def sweep_ttft(points: Sequence[SweepPoint], looks: Looks) -> alt.LayerChart:
     """Draw median TTFT against streams asked for: it jumps where requests begin to queue."""
     unit = numbers.time_unit(max(p.ttft_p50_s or 0 for p in points))
     rows = [_sweep_row(p, p.streams, Estimate(value=p.ttft_p50_s), unit) for p in points]
-    x = alt.X("streams:Q", title="streams asked for", axis=alt.Axis(tickMinStep=1, tickCount=8))
+    x = _streams_axis("streams asked for", max(p.streams for p in points))
     title = f"median time to first token, {unit.name}"
     line = alt.Chart(encodings.data(rows)).mark_line(strokeWidth=1.5, opacity=0.6)
     line = line.encode(
@@ -185,7 +185,12 @@ def sweep_ttft(points: Sequence[SweepPoint], looks: Looks) -> alt.LayerChart:
         color=encodings.colour(looks, encodings.marks(looks)),
         strokeDash=encodings.dash(looks, encodings.marks(looks)),
     )
-    return encodings.layer(line, *_dots_with_bars(rows, looks, x, title))
+    return encodings.layer(*encodings.selectable(line, *_dots_with_bars(rows, looks, x, title)))
+
+
+def _streams_axis(title: str, most: int) -> alt.X:
+    scale = alt.Scale(domain=[0, most * 1.05], nice=False)
+    return alt.X("streams:Q", scale=scale, title=title, axis=alt.Axis(tickMinStep=1, tickCount=8))
 
 
 def _sweep_row(point: SweepPoint, streams: int, found: Estimate, unit: Unit) -> dict[str, Any]:
@@ -219,7 +224,7 @@ def _dots_with_bars(rows: Rows, looks: Looks, x: alt.X, title: str) -> list[alt.
     dots = base.mark_point(filled=True, size=64).encode(
         y=alt.Y("value:Q", title=title), shape=encodings.shape(looks, encodings.marks(looks))
     )
-    return [*([bars] if known else []), dots.add_params(encodings.choice())]
+    return [*([bars] if known else []), dots]
 
 
 def _lines(

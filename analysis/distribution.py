@@ -60,7 +60,7 @@ def draw(
     labels = {"range": title} | {f"share_{place}": one.tier for place, one in enumerate(found)}
     hover = encodings.hover(columns, x="start", x2="end", labels=labels)
     return encodings.layer(
-        area, line.add_params(encodings.choice()), *_medians(medians, unit, looks, x, domain), hover
+        *encodings.selectable(area, line), *_medians(medians, unit, looks, x, domain), hover
     )
 
 

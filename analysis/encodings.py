@@ -17,7 +17,14 @@ from analysis.theme import colour as role
 Looks = Mapping[str, Look]
 Rows = list[dict[str, Any]]
 
-_TICK_MARKS = ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5), (1, 1.5, 2, 3, 4, 5, 6, 8))
+_TICK_MARKS = (
+    (1,),
+    (1, 3),
+    (1, 2, 5),
+    (1, 2, 3, 5),
+    (1, 1.5, 2, 3, 4, 5, 6, 8),
+    (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9),
+)
 _FEWEST_TICKS = 4
 
 
@@ -29,6 +36,13 @@ def data(rows: Rows) -> alt.InlineData:
 def layer(*layers: alt.Chart) -> alt.LayerChart:
     """Lay charts over each other."""
     return alt.LayerChart(layer=list(layers))
+
+
+def selectable(*layers: alt.Chart) -> list[alt.Chart]:
+    """Let a click on the legend choose tiers; Vega-Lite wants that said by the first layer with a legend."""
+    chosen_by_legend = alt.selection_point(name="chosen", fields=["tier"], bind="legend")
+    first: alt.Chart = layers[0].add_params(chosen_by_legend)
+    return [first, *layers[1:]]
 
 
 def colour(looks: Looks, legend: alt.Legend | None) -> alt.Color:
@@ -57,11 +71,6 @@ def marks(looks: Looks) -> alt.Legend | None:
 def strokes(looks: Looks) -> alt.Legend | None:
     """Make a legend that shows lines and dashes; one tier needs none."""
     return alt.Legend(symbolType="stroke", symbolSize=260) if len(looks) > 1 else None
-
-
-def choice() -> alt.Parameter:
-    """Make the parameter that a click on the legend sets."""
-    return alt.selection_point(name="chosen", fields=["tier"], bind="legend")
 
 
 def chosen() -> alt.OpacityValue:

@@ -21,6 +21,8 @@ FIRST_SCREEN = 3
 _HEIGHT = 236
 _STAGE_NAME_SHARE = 0.2
 _LONG_RUN_S = 900.0
+_SILENT_SLICES = 6
+"""So many slices in a row without a measurement are a gap; fewer are chance."""
 
 
 def figures(report: Report) -> list[Figure]:
@@ -189,15 +191,7 @@ def _timeline(
     bins = report.figures.timeline
     clock = numbers.MINUTES if max(b.start_s + b.width_s for b in bins) > _LONG_RUN_S else numbers.SECONDS
     shown = {tier: drawn[tier] for tier in _among(drawn, [b.tier for b in bins])}
-    rows = [
-        {
-            "tier": b.tier,
-            "at": (b.start_s + b.width_s / 2) * clock.scale,
-            "value": None if (found := value(b)) is None else found * unit.scale,
-            "failed": b.failed,
-        }
-        for b in bins
-    ]
+    rows = [row for tier in shown for row in _series([b for b in bins if b.tier == tier], value, unit, clock)]
     return _figure(
         name,
         section,
@@ -213,6 +207,24 @@ def _timeline(
             columns=_columns(bins, list(shown), value, unit, clock),
         ),
     )
+
+
+def _series(
+    bins: Sequence[TimelineBin], value: Callable[[TimelineBin], float | None], unit: Unit, clock: Unit
+) -> Iterator[dict[str, Any]]:
+    """Yield one tier's points. Slices in which nothing was measured break the line only if they are many."""
+    missing = 0
+    for one in bins:
+        found = value(one)
+        missing = missing + 1 if found is None else 0
+        if found is None and missing < _SILENT_SLICES and not one.failed:
+            continue
+        yield {
+            "tier": one.tier,
+            "at": (one.start_s + one.width_s / 2) * clock.scale,
+            "value": None if found is None else found * unit.scale,
+            "failed": one.failed,
+        }
 
 
 def _columns(

@@ -4,23 +4,26 @@ from collections.abc import Sequence
 
 from analysis import numbers
 from analysis.figures import FIRST_SCREEN, figures
-from analysis.key_numbers import cautions, key_numbers, lead
+from analysis.key_numbers import batch_numbers, cautions, key_numbers, lead
 from analysis.model import Report
 from analysis.page import Chip, Figure, Page, Section
 from analysis.sections import sections
 
 _FAVOURED = ("sweep", "sweep-ttft", "prefill", "itl", "timeline", "otps", "ttft")
 """Names of figures for the first screen, as far as there are any."""
+_FAVOURED_ONE_LENGTH = ("sweep", "sweep-ttft", "itl", "timeline", "otps", "ttft", "prefill")
+"""Without a second prompt length the figure of prefill has a single point."""
 
 
 def arrange(report: Report) -> Page:
     """Arrange a report: everything in it appears once, the most important first."""
     drawn = figures(report)
-    ranked = sorted(
-        (figure for figure in drawn if figure.name in _FAVOURED), key=lambda f: _FAVOURED.index(f.name)
-    )
+    favoured = _FAVOURED if _prompt_lengths(report) > 1 else _FAVOURED_ONE_LENGTH
+    ranked = sorted((f for f in drawn if f.name in favoured), key=lambda f: favoured.index(f.name))
     first = ranked[:FIRST_SCREEN]
     rest = [figure for figure in drawn if figure not in first and figure.name != "verdict"]
+    verdict_figure = next((figure for figure in drawn if figure.name == "verdict"), None)
+    batch = batch_numbers(report)
     return Page(
         title=_title(report),
         subject=_subject(report),
@@ -28,8 +31,9 @@ def arrange(report: Report) -> Page:
         lead=lead(report),
         cautions=cautions(report),
         chips=[Chip(item.topic, item.level, item.sentence) for item in report.trust],
-        key_numbers=key_numbers(report),
-        verdict_figure=next((figure for figure in drawn if figure.name == "verdict"), None),
+        key_numbers=[*key_numbers(report), *([] if verdict_figure else batch)],
+        side_numbers=batch if verdict_figure else [],
+        verdict_figure=verdict_figure,
         figures=first,
         sections=[
             placed for section in sections(report) if (placed := _with_figures(section, rest)) is not None
@@ -43,6 +47,10 @@ def _with_figures(section: Section, drawn: Sequence[Figure]) -> Section | None:
     if not mine and not section.blocks:
         return None
     return Section(section.id, section.title, section.intro, section.blocks, mine)
+
+
+def _prompt_lengths(report: Report) -> int:
+    return len({point.prompt_tokens for point in report.figures.prefill_points})
 
 
 def _title(report: Report) -> str:

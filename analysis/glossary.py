@@ -17,8 +17,8 @@ METRIC_NAMES: dict[Metric, str] = {
 METRICS: dict[Metric, str] = {
     "ttft": "Time to first token: from the last byte of the request leaving to the arrival of the first "
     "output token, reasoning included. It holds network, queue and prefill.",
-    "ttft_from_scheduled": "The same from the instant at which the request should have left. Larger than TTFT "
-    "where the load generator was late; equal to it in a closed loop.",
+    "ttft_from_scheduled": "The same from the instant at which the request should have left. Larger than "
+    "TTFT where the load generator was late; equal to it in a closed loop.",
     "first_text": "Time to the first token of the visible answer; later than TTFT if a model reasons first.",
     "itl": "Inter-token latency: the gap between one delivery of tokens and the next, per token, over all "
     "gaps of all requests.",

@@ -11,12 +11,13 @@ Rules for whoever edits this file or its templates:
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from analysis import pictures, theme
 from analysis.page import INTERVALS, LEVEL_MARKS, Page
@@ -24,6 +25,8 @@ from analysis.page import INTERVALS, LEVEL_MARKS, Page
 _VEGA_NOTICE = (
     "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington IDL and contributors, BSD-3. */\n"
 )
+_UNITS = re.compile(r"(\d) (µs|ms|s|min|tokens/s|tokens|%)(?![\w/])")
+_INTERVAL = re.compile(r"\([\d.,−≤≥][^()\s]{0,23}(?:\u00a0[^()\s]{1,8})?\)")
 _UNSAFE_IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
@@ -56,6 +59,12 @@ def script_json(value: Any) -> str:
     return text.translate(_UNSAFE_IN_SCRIPT)
 
 
+def steady(text: str) -> Markup:
+    """Escape running text and keep numbers with their units, and intervals, on one line."""
+    kept = _UNITS.sub("\\1\u00a0\\2", str(escape(text)))
+    return Markup(_INTERVAL.sub(r'<span class="steady">\g<0></span>', kept))
+
+
 def _policy(scripts: list[str]) -> str:
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
@@ -70,7 +79,7 @@ def _template_text(name: str) -> str:
 
 
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("analysis", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -78,3 +87,5 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["steady"] = steady
+    return environment

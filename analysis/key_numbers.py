@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 from analysis import numbers
-from analysis.model import DecodeTest, PrefillTest, Report, TierSummary, Verdict
+from analysis.model import BatchAnswer, DecodeTest, Estimate, PrefillTest, Report, TierSummary, Verdict
 from analysis.page import KeyNumber
 
 _MOST_CAUTIONS = 4
 _MOST_TIERS = 2
+_MOST_BATCH_NUMBERS = 2
 
 
 def key_numbers(report: Report) -> list[KeyNumber]:
@@ -26,6 +27,22 @@ def key_numbers(report: Report) -> list[KeyNumber]:
     return found or _failures(report)
 
 
+def batch_numbers(report: Report) -> list[KeyNumber]:
+    """Choose what is best known of the batch: identified answers first, then bounds."""
+    bounds = [
+        a for a in report.batch if not a.identified and a.estimate.value is None and _one_sided(a.estimate)
+    ]
+    best = [answer for answer in report.batch if answer.identified] + bounds
+    return [_batch_number(answer, report.verdict) for answer in best[:_MOST_BATCH_NUMBERS]]
+
+
+def quantity_unit(answer: BatchAnswer) -> numbers.Unit:
+    """Return the unit that an answer's estimate is written in."""
+    if answer.quantity == "batch ratio baseline/compared":
+        return numbers.RATIO
+    return numbers.PERCENT if answer.quantity == "batch share of step, compared" else numbers.COUNT
+
+
 def cautions(report: Report) -> list[str]:
     """List what a reader must know before believing the headline, worst first, a few at most."""
     order = {"bad": 0, "caution": 1}
@@ -35,9 +52,13 @@ def cautions(report: Report) -> list[str]:
 
 
 def lead(report: Report) -> str:
-    """Return the verdict's sentence, or nothing where the headline has it already."""
-    sentence = report.verdict.sentence
-    return "" if report.headline.endswith(sentence) else sentence
+    """Return the verdict's sentence, or nothing where the headline has it already or nothing was compared."""
+    verdict = report.verdict
+    return (
+        ""
+        if verdict.compared_tier is None or report.headline.endswith(verdict.sentence)
+        else verdict.sentence
+    )
 
 
 def _ratio(name: str, test: DecodeTest | PrefillTest, note: str) -> KeyNumber:
@@ -59,6 +80,9 @@ def _tier_numbers(tier: TierSummary, *, alone: bool) -> list[KeyNumber]:
         found.append(KeyNumber("Decode speed", "", speed, speed_interval, f"one stream on {tier.tier}"))
     if tier.step_s.value is not None and alone:
         found.append(KeyNumber("Decode step", "", step, step_interval, f"one token on {tier.tier}"))
+    ttft = next((row.p50 for row in tier.quantiles if row.metric == "ttft"), Estimate(value=None))
+    if ttft.value is not None and alone:
+        found.append(KeyNumber("First token after", "", *numbers.time_split(ttft), f"median on {tier.tier}"))
     return found
 
 
@@ -69,3 +93,21 @@ def _failures(report: Report) -> list[KeyNumber]:
         return []
     causes = [f"{group.outcome}: {group.detail}" for group in report.errors]
     return [KeyNumber("Failed", "", f"{failed:,} of {asked:,}", "", causes[0] if causes else "requests")]
+
+
+def _batch_number(answer: BatchAnswer, verdict: Verdict) -> KeyNumber:
+    value, interval = numbers.split(answer.estimate, quantity_unit(answer))
+    if answer.quantity == "batch ratio baseline/compared":
+        return KeyNumber(
+            "Batch ratio",
+            "",
+            value,
+            interval,
+            f"{verdict.baseline_tier} / {verdict.compared_tier}, {answer.method}",
+        )
+    label = answer.quantity.partition(",")[0].capitalize()
+    return KeyNumber(label, "", value, interval, f"{answer.tier}, {answer.method}")
+
+
+def _one_sided(found: Estimate) -> bool:
+    return (found.low is None) != (found.high is None)

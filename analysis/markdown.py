@@ -61,7 +61,7 @@ def _first(page: Page, figure_files: Mapping[str, str]) -> Iterator[str]:
     yield _list(
         f"**{escape(key.label)}** {escape(' '.join(x for x in (key.word, key.value) if x))}"
         f"{escape(f' ({key.interval})') if key.interval else ''}: {escape(key.note)}"
-        for key in page.key_numbers
+        for key in (*page.key_numbers, *page.side_numbers)
     )
     yield " · ".join(f"{LEVEL_MARKS[c.level]} {escape(c.topic)}: **{c.level}**" for c in page.chips).replace(
         "! ", "\\! "

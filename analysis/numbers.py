@@ -45,7 +45,7 @@ def time_unit(seconds: float | None) -> Unit:
     size = abs(seconds or 0.0)
     if 0 < size < 0.9995e-3:
         return MICROSECONDS
-    if size < 0.9995:
+    if 0 < size < 0.9995:
         return MILLISECONDS
     return SECONDS if size < 599.5 else MINUTES
 
@@ -59,8 +59,8 @@ def number(value: float | None, unit: Unit = PLAIN, *, digits: int = 3) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Write a duration in the unit that suits it; exactly 0 is ``0 s``."""
-    return "0 s" if seconds == 0 else number(seconds, time_unit(seconds))
+    """Write a duration in the unit that suits it."""
+    return number(seconds, time_unit(seconds))
 
 
 def tokens(count: float | None) -> str:
@@ -98,9 +98,7 @@ def split(found: Estimate, unit: Unit) -> tuple[str, str]:
     if value is None:
         return _bounds(low, high, unit), ""
     bounds = [x * unit.scale for x in (low, high) if x is not None]
-    decimals = _decimals_for(value * unit.scale, *bounds)
-    if unit.whole:
-        decimals = 0 if value >= 9.5 or all(x.is_integer() for x in (value, *bounds)) else 1
+    decimals = _shared_decimals(unit, value * unit.scale, *bounds)
     shown = f"{_fixed(value * unit.scale, decimals)}{unit.glue}{unit.name}"
     ends = [ABSENT if x is None else _fixed(x * unit.scale, decimals) for x in (low, high)]
     if low is None and high is None:
@@ -130,35 +128,37 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 def _bounds(low: float | None, high: float | None, unit: Unit) -> str:
     if low is None and high is None:
         return "not identified"
-    if high is None:
-        return f"≥ {number(low, unit)}"
-    if low is None:
-        return f"≤ {number(high, unit)}"
-    return f"{number(low, Unit('', unit.scale, ''))}–{number(high, unit)}, not identified"
+    known = [x * unit.scale for x in (low, high) if x is not None]
+    decimals = _shared_decimals(unit, *reversed(known))
+    ends = [_fixed(x, decimals) for x in known]
+    if low is None or high is None:
+        return f"{'≤' if low is None else '≥'} {ends[0]}{unit.glue}{unit.name}"
+    return f"{ends[0]}–{ends[1]}{unit.glue}{unit.name}, not identified"
 
 
-def _decimals_for(value: float, *ends: float) -> int:
-    """Decimals that value and interval share."""
+def _shared_decimals(unit: Unit, value: float, *ends: float) -> int:
+    """Decimals that a value and its interval share."""
+    if unit.whole:
+        return 0 if abs(value) >= 9.5 or all(x.is_integer() for x in (value, *ends)) else 1
     half = max((abs(end - value) for end in ends), default=0.0)
     if half > _WIDE * abs(value):
         return _decimals(value, 2)
-    decimals = _decimals(value, 3)
+    decimals = _decimals(max((value, *ends), key=abs), 3)  # 0.999 (0.976–1.023) is written 1.00 (0.98–1.02)
     if half > 0:  # enough to see the interval, but never more than five digits of the value
         decimals = min(max(decimals, _decimals(half, 1)), decimals + 2)
     return decimals
 
 
 def _decimals(value: float, digits: int) -> int:
+    """Decimals at which a value shows ``digits`` digits; negative where some before the point are zeros."""
     if value == 0:
         return 0
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    if round(abs(value), decimals) >= 10 ** (digits - decimals):  # 9.996 is written 10.0
-        decimals -= 1
-    return max(0, decimals)
+    return decimals - 1 if round(abs(value), decimals) >= 10.0 ** (digits - decimals) else decimals
 
 
 def _fixed(value: float, decimals: int) -> str:
-    return f"{value:,.{decimals}f}".replace("-", "−")
+    return f"{round(value, decimals):,.{max(0, decimals)}f}".replace("-", "−")
 
 
 def _finite(value: float | None) -> TypeGuard[float]:

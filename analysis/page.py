@@ -126,6 +126,8 @@ class Page:
     cautions: Sequence[str]
     chips: Sequence[Chip]
     key_numbers: Sequence[KeyNumber]
+    side_numbers: Sequence[KeyNumber]
+    """What is best known of the batch, where the verdict's figure takes the place beside the headline."""
     verdict_figure: Figure | None
     figures: Sequence[Figure]
     sections: Sequence[Section]

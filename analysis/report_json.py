@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import sys
 from typing import Any
 
 import msgspec
@@ -60,3 +61,7 @@ def _field_docstrings() -> dict[tuple[str, str], str]:
                 case _:
                     pass
     return found
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(schema_text())

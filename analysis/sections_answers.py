@@ -1,6 +1,7 @@
 """The chapters that answer: what changed between two tiers, and how many sequences share a step."""
 
 from analysis import numbers
+from analysis.key_numbers import quantity_unit
 from analysis.model import BatchAnswer, DecodeTest, PrefillTest, Report
 from analysis.page import Block, Cell, Column, Section, Sentences, Table
 
@@ -105,22 +106,16 @@ def batch(report: Report) -> Section:
     return Section("batch", "Batch", intro, blocks)
 
 
-def quantity_unit(answer: BatchAnswer) -> numbers.Unit:
-    """Return the unit that an answer's estimate is written in."""
-    if answer.quantity == "batch ratio baseline/compared":
-        return numbers.RATIO
-    return numbers.PERCENT if answer.quantity == "batch share of step, compared" else numbers.COUNT
-
-
 def _batch_row(answer: BatchAnswer) -> list[Cell]:
     found = answer.estimate
     bound = found.value is None and (found.low is None) != (found.high is None)
+    value, interval = numbers.split(found, quantity_unit(answer))
     identified = "yes" if answer.identified else "a bound" if bound else "no"
     return [
         Cell(answer.tier),
         Cell(answer.method),
         Cell(answer.quantity.replace("/", " / ")),
-        Cell(*numbers.split(found, quantity_unit(answer))),
+        Cell(value.removesuffix(", not identified"), interval),
         Cell(identified),
         Cell(numbers.number(answer.sensitivity, digits=2)),
         Cell(answer.sentence),

@@ -71,7 +71,9 @@ def _facts(runs: Sequence[RunSummary]) -> list[list[Cell]]:
 
 
 def started(run: RunSummary) -> str:
-    """Write when a run started, in UTC; a dash where the number is no time."""
+    """Write when a run started, in UTC; a dash where it did in virtual time, or the number is no time."""
+    if run.simulated:
+        return numbers.ABSENT
     try:
         return datetime.fromtimestamp(run.started_unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):

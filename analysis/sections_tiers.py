@@ -128,10 +128,9 @@ def decode(report: Report) -> Section:
 
 def latency(report: Report) -> Section:
     """Show quantiles of every metric, tiers beside each other."""
-    names = list(dict.fromkeys(row.metric for tier in report.tiers for row in tier.quantiles))
     rows = [
         _quantile_row(tier.tier, row)
-        for name in names
+        for name in glossary.METRICS
         for tier in report.tiers
         for row in tier.quantiles
         if row.metric == name

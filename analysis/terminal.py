@@ -3,10 +3,10 @@
 from collections import Counter
 
 from analysis import numbers
-from analysis.key_numbers import cautions, key_numbers, lead
+from analysis.key_numbers import cautions, key_numbers, lead, quantity_unit
 from analysis.model import BatchAnswer, Report
 from analysis.printable import printable
-from analysis.sections_answers import more_requests, quantity_unit
+from analysis.sections_answers import more_requests
 
 _MOST_BATCH_LINES = 4
 

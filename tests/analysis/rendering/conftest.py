@@ -1,7 +1,8 @@
 """Reports to render: written down as values, distributions from closed forms, nothing random."""
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec import structs
@@ -27,6 +28,7 @@ from analysis.model import (
     TrustItem,
     Verdict,
 )
+from analysis.report import write
 
 NOTHING = Estimate(value=None)
 NO_FIGURES = FigureData(prefill_points=[], prefill_curves=[], distributions=[], timeline=[], sweep=[])
@@ -47,7 +49,7 @@ def lognormal_shares(edges: Sequence[float], parts: Sequence[tuple[float, float,
     """Shares per bin of a mixture of (weight, median, sigma of the logarithm)."""
     return [
         sum(w * (normal_cdf(math.log(b / m) / s) - normal_cdf(math.log(a / m) / s)) for w, m, s in parts)
-        for a, b in zip(edges, edges[1:], strict=False)
+        for a, b in itertools.pairwise(edges)
     ]
 
 
@@ -205,7 +207,7 @@ def ab_report() -> Report:
     return Report(
         schema_version=1,
         tierscope_version="0.1.0",
-        headline="Fast decodes 2.51× (2.47–2.55) as fast as standard; prefill is unchanged at 1.00× (0.97–1.03).",
+        headline="fast decodes 2.51× (2.47–2.55) as fast as standard; prefill is equal, 1.00× (0.97–1.03).",
         verdict=Verdict(
             conclusion="decode changed, prefill unchanged",
             sentence="The fast tier changes decode and leaves prefill as it is: what a smaller batch does.",
@@ -531,7 +533,7 @@ def nasty_report(ab_report: Report) -> Report:
             )
         ],
         tiers=[
-            structs.replace(t, tier=names[t.tier], echoed_tiers={text: 1 for text in NASTY})
+            structs.replace(t, tier=names[t.tier], echoed_tiers=dict.fromkeys(NASTY, 1))
             for t in ab_report.tiers
         ],
         prefill=renamed(ab_report.prefill),
@@ -541,7 +543,9 @@ def nasty_report(ab_report: Report) -> Report:
             prefill_points=renamed(figures.prefill_points),
             prefill_curves=renamed(figures.prefill_curves, "name"),
             distributions=renamed(figures.distributions),
-            timeline=[structs.replace(b, tier=names[b.tier], stage=code) for b in figures.timeline],
+            timeline=[
+                structs.replace(b, tier=names[b.tier], stage=f"{b.stage} {code}") for b in figures.timeline
+            ],
         ),
         errors=[
             ErrorGroup(tier=script, outcome="http_error", status=500, detail=text, count=1) for text in NASTY
@@ -557,3 +561,24 @@ def any_report(request: pytest.FixtureRequest) -> Report:
     """Each of the samples in turn."""
     report: Report = request.getfixturevalue(request.param)
     return report
+
+
+@pytest.fixture(scope="session")
+def html_of_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Report], str]:
+    """Render a report as ``report.write`` does, each sample once."""
+    path = tmp_path_factory.mktemp("html") / "report.html"
+    made: dict[int, tuple[Report, str]] = {}  # holds the reports too, so that no id is used twice
+
+    def render(report: Report) -> str:
+        if id(report) not in made:
+            write(report, html=path, json=None, md=None)
+            made[id(report)] = (report, path.read_text(encoding="utf-8"))
+        return made[id(report)][1]
+
+    return render
+
+
+@pytest.fixture(scope="session")
+def any_page(any_report: Report, html_of_report: Callable[[Report], str]) -> str:
+    """The HTML of each of the samples in turn."""
+    return html_of_report(any_report)
