@@ -14,17 +14,28 @@ def quantile(q: float, metric: str, by: str, selector: str = ASKED) -> str:
     return f"histogram_quantile({q:g}, sum by ({by}, le) ({rate}))"
 
 
+def class_medians(metric: str, arm: str) -> str:
+    """PromQL of a median in each prompt class over the time shown; classes without data are left out."""
+    increase = f"increase({metric}_bucket{{{arm}}}[$__range])"
+    return f"(histogram_quantile(0.5, sum by (prompt_class, le) ({increase})) > 0)"
+
+
 def ratio_of_medians(metric: str) -> str:
     """PromQL of compared ÷ baseline: medians within each prompt class, then their geometric mean.
 
     Pairing by class keeps the ratio right when the tiers saw the classes in unequal numbers, and keeps each
-    median away from the gap between two classes. ``> 0`` drops classes that one tier has not seen.
+    median away from the gap between two classes.
     """
+    return f"exp(avg(ln({class_medians(metric, COMPARED)} / {class_medians(metric, BASELINE)})))"
+
+
+def ratio_of_spreads(metric: str) -> str:
+    """PromQL of compared ÷ baseline of the largest class median less the smallest; nothing with one class."""
     compared, baseline = (
-        f"histogram_quantile(0.5, sum by (prompt_class, le) (increase({metric}_bucket{{{arm}}}[$__range])))"
-        for arm in (COMPARED, BASELINE)
+        f"(max({medians}) - min({medians}))"
+        for medians in (class_medians(metric, COMPARED), class_medians(metric, BASELINE))
     )
-    return f"exp(avg(ln({compared} / {baseline} > 0)))"
+    return f"{compared} / ({baseline} > 0)"
 
 
 def rate(metric: str, by: str, selector: str = ASKED) -> str:

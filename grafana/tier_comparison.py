@@ -1,7 +1,7 @@
 """The dashboard *Tier comparison* answers whether a tier changes decode, prefill, or both."""
 
 from grafana.panels import Panel, Query, Row
-from grafana.promql import ASKED, MODEL, TARGET, quantile, rate, ratio_of_medians
+from grafana.promql import ASKED, MODEL, TARGET, quantile, rate, ratio_of_medians, ratio_of_spreads
 
 TOKENS_PER_S = "suffix: tok/s"  # Grafana has no unit of tokens per second
 TIMES = "suffix: ×"
@@ -25,12 +25,27 @@ def _verdict() -> Row:
                 description=(
                     "Median output tokens per second of a request after its first token, compared "
                     "tier ÷ baseline, geometric mean over prompt classes. Well above 1: decode is "
-                    "faster. Metric: tierscope_otps_tokens_per_second. Choose stages to leave a warm-up out."
+                    "faster. Metric: tierscope_otps_tokens_per_second; warm-up stages are not in it."
                 ),
                 unit=TIMES,
                 decimals=2,
                 queries=(Query(ratio_of_medians("tierscope_otps_tokens_per_second")),),
-                width=6,
+                width=5,
+                height=5,
+            ),
+            Panel(
+                kind="stat",
+                title="Prefill increment, $compared ÷ $baseline",
+                description=(
+                    "Median time to first token of the longest prompt class less that of the "
+                    "shortest, compared tier ÷ baseline. What both classes share, as the network and "
+                    "the wait for the running step, cancels. About 1: prefill is unchanged. Classes "
+                    "should lie far apart; a bucket is 9 % wide. Metric: tierscope_ttft_seconds."
+                ),
+                unit=TIMES,
+                decimals=2,
+                queries=(Query(ratio_of_spreads("tierscope_ttft_seconds")),),
+                width=5,
                 height=5,
             ),
             Panel(
@@ -38,13 +53,14 @@ def _verdict() -> Row:
                 title="Time to first token, $compared ÷ $baseline",
                 description=(
                     "Median time from the request's last byte sent to its first token, compared tier "
-                    "÷ baseline, geometric mean over prompt classes. About 1: prefill is unchanged. "
+                    "÷ baseline, geometric mean over prompt classes. Below 1 on short prompts even "
+                    "when prefill is equal, because faster steps are waited for less. "
                     "Metric: tierscope_ttft_seconds."
                 ),
                 unit=TIMES,
                 decimals=2,
                 queries=(Query(ratio_of_medians("tierscope_ttft_seconds")),),
-                width=6,
+                width=5,
                 height=5,
             ),
             Panel(
@@ -55,7 +71,7 @@ def _verdict() -> Row:
                 decimals=1,
                 bad_above=0.01,
                 queries=(Query(f"(sum({failed}) or vector(0)) / sum({asked})"),),
-                width=4,
+                width=3,
                 height=5,
             ),
             Panel(
@@ -68,7 +84,7 @@ def _verdict() -> Row:
                 unit="none",
                 text="name",
                 queries=(Query(run, "{{run_id}} · plan {{plan}} · {{stamp_source}} stamps"),),
-                width=8,
+                width=6,
                 height=5,
             ),
         ),
@@ -241,7 +257,7 @@ def _health() -> Row:
                 kind="timeseries",
                 title="Worst lateness of a request",
                 description=(
-                    "Largest time between when a request should have left and when it did. Metric: "
+                    "Largest time between when an open-loop request should have left and did. Metric: "
                     "tierscope_worst_lag_seconds."
                 ),
                 unit="s",

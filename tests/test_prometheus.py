@@ -1,64 +1,121 @@
-"""A real Prometheus reads real expositions, and every question of every dashboard is put to it."""
+"""A real Prometheus scrapes a real run, and every question of dashboards and rules is put to it.
+
+The mock server, the load generator and Prometheus are processes of their own. All questions are asked as of
+one instant within the run's last stage, when the stages before it had ended and been scraped; what they
+should say is computed from the run's records.
+"""
 
 import json
+import math
 import os
 import re
 import shutil
 import socket
+import statistics
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from grafana.dashboards import DASHBOARDS, FOLDER
 from grafana.stack import Stack, export
+from loadtest import derive, records
+from loadtest.records import RequestRecord
 
-WAIT_S = 30  # for what takes one to three seconds on an idle machine
-LABELS = ("model", "requested_tier", "served_tier", "stage", "prompt_class")
-FACTOR = 2 ** (1 / 8)
-ARMS = {"standard": ("default", 1.0), "fast": ("priority", 2.5)}  # echoed tier, decode speed-up
-TTFT_S = {"128": 0.05, "2048": 0.2}  # by prompt class, the same for both tiers
-OTPS = 40.0
-REQUESTS_PER_BEAT = {"standard": {"128": 3, "2048": 2}, "fast": {"128": 1, "2048": 4}}
-BEATS = 4
-Series = dict[str, str]
+WAIT_S = 60  # bounds what takes seconds on an idle machine
+BUCKET = 2 ** (1 / 8)  # the width of a histogram's buckets
+HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback, whatever the environment
+TIERS = {"standard", "fast"}
+BEFORE_TAIL = 4 + 48
+PLAN = """
+name = "scraped"
+seed = 5
+[workload]
+prompt_tokens = [128, 8192]
+output_tokens = 24
+[[tiers]]
+name = "standard"
+body = { service_tier = "default" }
+[[tiers]]
+name = "fast"
+body = { service_tier = "priority" }
+[[stages]]
+name = "warmup"
+warmup = true
+requests = 4
+arrivals = { kind = "closed", streams = 1 }
+[[stages]]
+name = "compare"
+requests = 48
+arrivals = { kind = "closed", streams = 6 }
+[[stages]]
+name = "tail"  # a few seconds in which the stages before it are scraped to their end
+requests = 6
+arrivals = { kind = "constant", rate_per_s = 0.8 }
+"""
 
 
 @dataclass(frozen=True)
 class Prometheus:
+    """A running server's HTTP API."""
+
     url: str
 
-    def ask(self, expr: str) -> list[tuple[Series, float]]:
-        """Evaluate an expression now; (labels, value) of each series."""
-        data = urllib.parse.urlencode({"query": expr}).encode()
+    def ask(self, expr: str, at: float | None = None) -> list[tuple[dict[str, str], float]]:
+        """Evaluate an expression as of a Unix time (now if None); (labels, value) of each series."""
+        asked = {"query": expr} | ({} if at is None else {"time": f"{at:.3f}"})
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/query", data, timeout=WAIT_S) as response:
-                answer = json.load(response)
+            answer = self._get(f"query?{urllib.parse.urlencode(asked)}")
         except urllib.error.HTTPError as error:
             with error:
                 pytest.fail(f"{expr}\n{error.read().decode()}")
-        return [(one["metric"], float(one["value"][1])) for one in answer["data"]["result"]]
+        return [(one["metric"], float(one["value"][1])) for one in answer["result"]]
+
+    def total(self, expr: str) -> float:
+        """The sum over all series, as of now."""
+        return sum(value for _, value in self.ask(expr))
 
     def rules(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"{self.url}/api/v1/rules", timeout=WAIT_S) as response:
-            groups = json.load(response)["data"]["groups"]
-        return [rule for group in groups for rule in group["rules"]]
+        """All rules with their health."""
+        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
+
+    def _get(self, path: str) -> Any:
+        with HTTP.open(f"{self.url}/api/v1/{path}", timeout=WAIT_S) as response:
+            return json.load(response)["data"]
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """A finished run, and the instant within it as of which Prometheus is asked."""
+
+    prometheus: Prometheus
+    at: float
+    records: list[RequestRecord]
+
+    def ask(self, expr: str) -> list[tuple[dict[str, str], float]]:
+        return self.prometheus.ask(expr, self.at)
+
+    def ended(self) -> list[RequestRecord]:
+        """The records of what had ended before that instant."""
+        return [record for record in self.records if record.stage != "tail"]
 
 
 def _until(what: str, holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        if holds():
-            return
+    while not holds():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {WAIT_S} s: {what}")
         time.sleep(0.1)
-    pytest.fail(f"not within {WAIT_S} s: {what}")
 
 
 def _free_port() -> int:
@@ -69,193 +126,147 @@ def _free_port() -> int:
 
 def _ready(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=WAIT_S) as response:
+        with HTTP.open(f"{url}/-/ready", timeout=WAIT_S) as response:
             return int(response.status) == 200
-    except (urllib.error.URLError, ConnectionError):
+    except OSError:  # refused, or 503 while it starts
         return False
 
 
-class Generator:
-    """A load generator's exposition with the contract's names, filled with what is known in advance."""
-
-    def __init__(self) -> None:
-        registry = CollectorRegistry()
-        grids = {
-            "ttft_seconds": (0.005, 60.0),
-            "ttft_from_scheduled_seconds": (0.005, 60.0),
-            "tpot_seconds": (0.0005, 2.0),
-            "itl_seconds": (0.0005, 2.0),
-            "otps_tokens_per_second": (0.5, 2000.0),
-            "e2e_seconds": (0.005, 600.0),
-        }
-        self._histograms = {
-            name: Histogram(f"tierscope_{name}", name, LABELS, registry=registry, buckets=_grid(*ends))
-            for name, ends in grids.items()
-        }
-        self._requests = Counter("tierscope_requests", "Ended.", (*LABELS, "outcome"), registry=registry)
-        self._counters = {
-            name: Counter(f"tierscope_{name}", name, LABELS, registry=registry)
-            for name in ("prompt_tokens", "output_tokens", "coalesced_events")
-        }
-        in_flight = Gauge("tierscope_requests_in_flight", "Now.", ("requested_tier",), registry=registry)
-        info = Gauge(
-            "tierscope_run_info", "1.", ("run_id", "plan", "model", "stamp_source"), registry=registry
-        )
-        info.labels("run-1", "ab", "m", "kernel").set(1)
-        Gauge("tierscope_client_cpu_ratio", "CPU.", registry=registry).set(0.25)
-        Gauge("tierscope_worst_lag_seconds", "Lag.", registry=registry).set(0.001)
-        for tier in ARMS:
-            in_flight.labels(tier).set(4)
-            for prompt_class in TTFT_S:
-                self._touch(tier, prompt_class)
-        self._server, self._thread = start_http_server(0, "127.0.0.1", registry)
-        self.target = f"127.0.0.1:{self._server.server_port}"
-
-    def beat(self) -> None:
-        """End one beat's requests: all ok, save the first of each class."""
-        for tier, classes in REQUESTS_PER_BEAT.items():
-            for prompt_class, count in classes.items():
-                labels = _labels(tier, prompt_class)
-                for number in range(count):
-                    self._requests.labels(*labels, "ok" if number else "timeout").inc()
-                    self._end(labels, TTFT_S[prompt_class], OTPS * ARMS[tier][1])
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(WAIT_S)
-
-    def _end(self, labels: tuple[str, ...], ttft_s: float, otps: float) -> None:
-        seconds = {"ttft_seconds": ttft_s, "ttft_from_scheduled_seconds": ttft_s, "tpot_seconds": 1 / otps}
-        values = seconds | {"otps_tokens_per_second": otps, "e2e_seconds": ttft_s + 63 / otps}
-        for name, value in values.items():
-            self._histograms[name].labels(*labels).observe(value)
-        for _ in range(63):
-            self._histograms["itl_seconds"].labels(*labels).observe(1 / otps)
-        self._counters["output_tokens"].labels(*labels).inc(64)
-
-    def _touch(self, tier: str, prompt_class: str) -> None:
-        labels = _labels(tier, prompt_class)
-        for metric in (*self._histograms.values(), *self._counters.values()):
-            metric.labels(*labels)
-        for outcome in ("ok", "timeout"):
-            self._requests.labels(*labels, outcome)
-
-
-def _labels(tier: str, prompt_class: str) -> tuple[str, ...]:
-    return ("m", tier, ARMS[tier][0], "compare", prompt_class)
-
-
-def _grid(low: float, high: float) -> list[float]:
-    bounds = [low]
-    while bounds[-1] < high:
-        bounds.append(bounds[-1] * FACTOR)
-    return bounds
-
-
-@pytest.fixture(scope="module")
-def generator() -> Iterator[Generator]:
-    one = Generator()
-    yield one
-    one.close()
-
-
-@pytest.fixture(scope="module")
-def prometheus(generator: Generator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """Prometheus with the exported configuration, once it has scraped all that the generator did."""
-    if shutil.which("prometheus") is None:
-        message = "prometheus is not installed (Debian package prometheus); no query was tried"
-        pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
-    folder = tmp_path_factory.mktemp("stack")
-    # The server's target is closed: Prometheus must live with a server that has no metrics.
-    stack = Stack(
-        load_target=generator.target, server_target=f"127.0.0.1:{_free_port()}", native_histograms=False
-    )
-    export(folder, force=True, stack=stack)
-    address = f"127.0.0.1:{_free_port()}"
-    command = [
-        "prometheus",
-        f"--config.file={folder / 'prometheus' / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}",
-        "--log.level=error",
-    ]
-    with subprocess.Popen(command, cwd=folder) as process:
+@contextmanager
+def _process(*command: object) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True) as child:
         try:
-            _until("Prometheus answers", lambda: _ready(f"http://{address}"))
-            one = Prometheus(f"http://{address}")
-            _drive(generator, one)
-            yield one
+            yield child
         finally:
-            process.terminate()
-            process.wait(WAIT_S)
+            child.terminate()
+            child.communicate(timeout=WAIT_S)
 
 
-def _drive(generator: Generator, prometheus: Prometheus) -> None:
-    def ended() -> float:
-        return sum(value for _, value in prometheus.ask("tierscope_requests_total"))
-
-    _until("the zeros are scraped", lambda: bool(prometheus.ask("tierscope_requests_total == 0")))
-    for _ in range(BEATS):
-        before = ended()
-        generator.beat()
-        _until("a beat is scraped", lambda before=before: ended() > before)  # type: ignore[misc]
-    _until("the last rule has data", lambda: bool(prometheus.ask("tier:tierscope_otps:ratio_to_baseline")))
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """host:port of the mock server."""
+    with _process(sys.executable, "-m", "tierscope", "serve", "fast-tier", "--port", "0") as child:
+        assert child.stdout is not None
+        found = re.search(r"http://([^/\s]+)", child.stdout.readline())
+        assert found is not None
+        yield found[1]
 
 
-def _expressions(name: str) -> Iterator[tuple[str, str]]:
-    """(panel and query, expression with its variables filled in) of a dashboard."""
-    values = {"job": "tierscope", "instance": ".+", "model": "m", "stage": ".+", "tier": "standard|fast"}
-    values |= {"baseline": "standard", "compared": "fast", "__rate_interval": "30s", "__range": "60s"}
-    for panel in json.loads((FOLDER / f"{name}.json").read_text("utf-8"))["panels"]:
-        for target in panel.get("targets", []):
-            expr = re.sub(r"\$(\w+)", lambda found: values[found[1]], target["expr"])
-            yield f"{panel['title']} {target['refId']}", expr
+@pytest.fixture(scope="module")
+def scraped(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    """Prometheus under the exported configuration, and a run that it scraped to its end."""
+    if shutil.which("prometheus") is None:
+        message = "prometheus is not installed (Debian package prometheus); NO query was tried"
+        pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
+    folder, port, metrics_port = tmp_path_factory.mktemp("scraped"), _free_port(), _free_port()
+    # Debian 12 has Prometheus 2.42, which does not know native histograms made of classic ones.
+    load_target = f"127.0.0.1:{metrics_port}"
+    stack = Stack(load_target=load_target, server_target=server, native_histograms=False)
+    export(folder / "stack", stack=stack)
+    (folder / "plan.toml").write_text(PLAN)
+    with _process(
+        "prometheus",
+        f"--config.file={folder / 'stack/prometheus/prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=error",
+    ):
+        prometheus = Prometheus(f"http://127.0.0.1:{port}")
+        _until("Prometheus answers", lambda: _ready(prometheus.url))
+        # It begins to scrape some five seconds later; increases of a run that began before would be missed.
+        _until("the server is scraped", lambda: bool(prometheus.ask("mockserver_batch")))
+        at = _run(folder, f"http://{server}", metrics_port, prometheus)
+        yield Scraped(prometheus, at, records.read_run(folder / "run").records)
 
 
-QUERIES = {label: expr for name in DASHBOARDS for label, expr in _expressions(name)}
+def _run(folder: Path, url: str, metrics_port: int, prometheus: Prometheus) -> float:
+    """Do the run; Unix time at which all stages but the last had been scraped to their end."""
+    plan, out = folder / "plan.toml", folder / "run"
+    arguments = (plan, "--url", url, "--out", out, "--metrics-port", metrics_port)
+    before_tail = 'tierscope_requests_total{stage!="tail"}'
+    with _process(sys.executable, "-m", "tierscope", "run", *arguments) as child:
+        _until("two stages are scraped", lambda: prometheus.total(before_tail) == BEFORE_TAIL)
+        _until("rules are recorded", lambda: bool(prometheus.ask("tier:tierscope_otps:ratio_to_baseline")))
+        at = time.time()
+        assert child.wait(WAIT_S) == 0
+    return at
 
 
-def _counts() -> dict[tuple[str, str, str], int]:
-    counts = {}
-    for tier, classes in REQUESTS_PER_BEAT.items():
-        for prompt_class, count in classes.items():
-            counts[tier, prompt_class, "timeout"] = BEATS
-            counts[tier, prompt_class, "ok"] = BEATS * (count - 1)
-    return counts
+def _queries() -> Iterator[tuple[str, str]]:
+    """(panel and query, expression with its variables filled in) of all dashboards."""
+    values = {"job": "tierscope", "instance": ".+", "model": ".+", "stage": ".+", "tier": "standard|fast"}
+    values |= {"baseline": "standard", "compared": "fast", "__rate_interval": "30s", "__range": "2m"}
+    for name in DASHBOARDS:
+        for panel in json.loads((FOLDER / f"{name}.json").read_text("utf-8"))["panels"]:
+            for target in panel.get("targets", []):
+                expr = re.sub(r"\$(\w+)", lambda found: values[found[1]], target["expr"])
+                yield f"{panel['title']} {target['refId']}", expr
+
+
+QUERIES = dict(_queries())
 
 
 @pytest.mark.parametrize("label", QUERIES)
-def test_a_panel_shows_data(prometheus: Prometheus, label: str) -> None:
-    found = prometheus.ask(QUERIES[label])
-    assert found, QUERIES[label]
-    assert all(value == value and value not in (float("inf"), -float("inf")) for _, value in found)
-    by = re.search(r"sum by \(([^)]*)\)", QUERIES[label])
-    if by is not None and "exp(avg" not in QUERIES[label]:
-        wanted = set(by[1].replace(" ", "").split(",")) - ({"le"} if "quantile" in QUERIES[label] else set())
+def test_a_panel_shows_data_of_the_expected_labels(scraped: Scraped, label: str) -> None:
+    expr = QUERIES[label]
+    found = scraped.ask(expr)
+    assert found, expr
+    assert all(math.isfinite(value) for _, value in found), found
+    by = re.match(r"(?:histogram_quantile\([\d.]+, )?(?:sum|max) by \(([^)]*)\)", expr)
+    if by is not None:
+        wanted = set(by[1].split(", ")) - ({"le"} if expr.startswith("histogram_quantile") else set())
         assert {frozenset(labels) for labels, _ in found} == {frozenset(wanted)}
-    if by is not None and "requested_tier" in by[1]:
-        assert {labels["requested_tier"] for labels, _ in found} == set(ARMS)
+        if "requested_tier" in wanted:
+            assert {labels["requested_tier"] for labels, _ in found} == TIERS
 
 
-def test_every_rule_is_healthy_and_records_both_tiers(prometheus: Prometheus) -> None:
-    rules = prometheus.rules()
-    assert rules
+def test_every_rule_is_healthy_and_records_each_tier(scraped: Scraped) -> None:
+    rules = scraped.prometheus.rules()
+    assert len(rules) >= 10
     for rule in rules:
         assert (rule["health"], rule.get("lastError", "")) == ("ok", "")
-        assert prometheus.ask(rule["query"]), rule["name"]
-        tiers = {labels["requested_tier"] for labels, _ in prometheus.ask(rule["name"])}
-        assert tiers == ({"fast"} if "baseline" in rule["name"] else set(ARMS)), rule["name"]
+        for expr in (rule["name"], rule["query"]):
+            tiers = {labels["requested_tier"] for labels, _ in scraped.ask(expr)}
+            assert tiers == ({"fast"} if "ratio_to_baseline" in rule["name"] else TIERS), expr
 
 
-def test_request_counts_are_exact(prometheus: Prometheus) -> None:
-    found = prometheus.ask("sum by (requested_tier, prompt_class, outcome) (tierscope_requests_total)")
-    counted = {(one["requested_tier"], one["prompt_class"], one["outcome"]): int(v) for one, v in found}
-    assert counted == _counts()
+def test_requests_and_tokens_are_counted_exactly_as_recorded(scraped: Scraped) -> None:
+    requests: Counter[tuple[str, ...]] = Counter()
+    tokens: Counter[str] = Counter()
+    for one in scraped.ended():
+        labels = (one.stage, one.requested_tier, str(one.echoed_tier), str(one.prompt_class_tokens))
+        requests[*labels, one.outcome] += 1
+        tokens[one.requested_tier] += one.output_tokens or 0
+    by = ("stage", "requested_tier", "served_tier", "prompt_class", "outcome")
+    found = scraped.ask(f'sum by ({", ".join(by)}) (tierscope_requests_total{{stage!="tail"}}) > 0')
+    assert {tuple(labels[name] for name in by): value for labels, value in found} == requests
+    found = scraped.ask('sum by (requested_tier) (tierscope_output_tokens_total{stage!="tail"})')
+    assert {labels["requested_tier"]: value for labels, value in found} == tokens
 
 
-def test_ratios_are_right_within_a_bucket(prometheus: Prometheus) -> None:
-    for label, truth in (("Decode speed", 2.5), ("Time to first token, $compared", 1.0)):
-        (expr,) = (expr for name, expr in QUERIES.items() if name.startswith(label))
-        ((_, value),) = prometheus.ask(expr)
-        assert truth / FACTOR <= value <= truth * FACTOR
+def test_server_and_client_count_the_same_requests(scraped: Scraped) -> None:
+    ended = sum(record.outcome == "ok" for record in scraped.records)
+    _until("counts agree", lambda: scraped.prometheus.total("vllm:request_success_total") == ended)
+    for name in ("mockserver_batch", "vllm:num_requests_running"):
+        assert {labels["tier"] for labels, _ in scraped.ask(name)} == TIERS
+
+
+@pytest.mark.parametrize(
+    ("title", "value_of"),
+    [("Decode speed", derive.otps_per_s), ("Time to first token, $compared", derive.ttft_s)],
+)
+def test_a_verdict_agrees_with_the_records_within_the_buckets(
+    scraped: Scraped, title: str, value_of: Callable[[RequestRecord], float | None]
+) -> None:
+    values: dict[tuple[int, str], list[float]] = {}
+    for one in scraped.records:
+        if one.stage == "compare" and (value := value_of(one)) is not None:
+            values.setdefault((one.prompt_class_tokens, one.requested_tier), []).append(value)
+    # A median of an even number lies anywhere between the two middle values; a bucket adds its width to each.
+    low, high = statistics.median_low, statistics.median_high
+    classes = {tokens for tokens, _ in values}
+    least = [low(values[k, "fast"]) / high(values[k, "standard"]) / BUCKET**2 for k in classes]
+    most = [high(values[k, "fast"]) / low(values[k, "standard"]) * BUCKET**2 for k in classes]
+    (expr,) = (expr for label, expr in QUERIES.items() if label.startswith(title))
+    ((_, shown),) = scraped.ask(expr.replace('stage=~".+"', 'stage="compare"'))
+    assert statistics.geometric_mean(least) <= shown <= statistics.geometric_mean(most)

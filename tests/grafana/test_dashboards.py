@@ -7,27 +7,15 @@ from typing import Any
 import pytest
 
 from grafana.dashboards import DASHBOARDS, FOLDER, text
+from loadtest.metrics import RunMetrics
+from loadtest.plan import Target, load
 
 # Units that grafana/dashboard-linter knows and we use. Left out of its rule: units "suffix: …", which Grafana
 # draws and the linter's list cannot hold; Grafana has no unit for tokens per second.
 LINTER_UNITS = {"s", "none", "short", "percentunit", "reqps"}
-HISTOGRAMS = {
-    f"tierscope_{name}"
-    for name in (
-        "ttft_seconds",
-        "ttft_from_scheduled_seconds",
-        "tpot_seconds",
-        "itl_seconds",
-        "otps_tokens_per_second",
-        "e2e_seconds",
-    )
-}
-COUNTERS = {f"tierscope_{name}_total" for name in ("requests", "output_tokens", "coalesced_events")}
-GAUGES = {
-    f"tierscope_{name}"
-    for name in ("requests_in_flight", "run_info", "client_cpu_ratio", "worst_lag_seconds")
-}
-METRICS = HISTOGRAMS | COUNTERS | GAUGES
+FAMILIES = list(RunMetrics(load("ab"), Target(url="http://127.0.0.1", model="m"), "run", "kernel").collect())
+HISTOGRAMS = {family.name for family in FAMILIES if family.type == "histogram"}
+METRICS = {family.name + ("_total" if family.type == "counter" else "") for family in FAMILIES}
 
 Json = dict[str, Any]
 FILES = {name: json.loads((FOLDER / f"{name}.json").read_text("utf-8")) for name in DASHBOARDS}

@@ -116,6 +116,8 @@ def test_ratios_pair_prompt_classes_however_many_requests_each_tier_sent(tmp_pat
     expected: dict[str, list[Sample]] = {
         "tier:tierscope_ttft:ratio_to_baseline": [(fast, 0.8165)],  # sqrt(2/3)
         "tier:tierscope_otps:ratio_to_baseline": [(fast, 1.6667)],
+        # (3 - 0.05) / (6 - 0.15); the standard tier's (4, 8] is 6
+        "tier:tierscope_ttft_increment:ratio_to_baseline": [(fast, 0.5043)],
     }
     _run(tmp_path, series, expected)
 
