@@ -2,7 +2,7 @@
 
 python bench/verdict.py [--seeds 10] [--first 1]
 
-Runs the shipped plan ``ab`` in virtual time and reports it, as ``tierscope simulate`` and ``tierscope report``
+Runs the shipped plan ``ab`` in virtual time and reports it as ``tierscope simulate`` and ``tierscope report``
 would. The last line is the figure.
 """
 
