@@ -10,7 +10,6 @@ instant. Rules for whoever edits this file:
 
 from collections.abc import Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,6 +19,8 @@ from tierscope import typedtoml
 from tierscope.errors import BadInputError
 
 Api = Literal["openai", "anthropic"]
+_SHIPPED = resources.files("loadtest") / "plans"
+
 Count = Annotated[int, Meta(ge=1, le=100_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=10_000_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1_000_000)]
@@ -141,7 +142,7 @@ def load(name_or_path: str, *, seed: int | None = None) -> Plan:
 
     Raises BadInputError, in one line, if there is no such plan or it is not a valid one.
     """
-    where, text = _source(name_or_path)
+    where, text = typedtoml.find(name_or_path, what="plan", shipped=_SHIPPED)
     plan = typedtoml.parse(text, Plan, where=where)
     check(plan, where=where)
     return plan if seed is None else reseed(plan, seed)
@@ -154,10 +155,7 @@ def reseed(plan: Plan, seed: int) -> Plan:
 
 def shipped() -> list[str]:
     """Names of the plans that come with tierscope, sorted."""
-    folder = resources.files("loadtest") / "plans"
-    return sorted(
-        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
-    )
+    return typedtoml.names_in(_SHIPPED)
 
 
 def check(plan: Plan, *, where: str) -> None:
@@ -174,20 +172,3 @@ def _refuse_twice(names: Sequence[str], key: str, where: str) -> None:
     for place, name in enumerate(names):
         if name in names[:place]:
             raise BadInputError(f"{where}: {key}[{place}]: {name!r} is there twice; each may appear once")
-
-
-def _source(name_or_path: str) -> tuple[str, str]:
-    path = Path(name_or_path)
-    if path.suffix == ".toml" or path.is_file():
-        try:
-            return str(path), path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise BadInputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    if name_or_path in shipped():
-        file = resources.files("loadtest") / "plans" / f"{name_or_path}.toml"
-        return f"plan {name_or_path}", file.read_text(encoding="utf-8")
-    raise BadInputError(
-        f"plan {name_or_path!r}: no such file or shipped plan; shipped: {', '.join(shipped())}"
-    )

@@ -4,7 +4,6 @@ Every impossible number is refused in one line when the file is read, so that no
 """
 
 from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +13,8 @@ from mockserver import hardware, roofline
 from mockserver.hardware import Deployment
 from tierscope import typedtoml
 from tierscope.errors import BadInputError
+
+_SHIPPED = resources.files("mockserver") / "profiles"
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=100_000_000)]
@@ -87,7 +88,7 @@ def load(name_or_path: str, *, seed: int | None = None) -> ServerConfig:
 
     ``seed`` overrides the file's. Raises BadInputError, in one line, if there is none or it is not valid.
     """
-    where, text = _source(name_or_path)
+    where, text = typedtoml.find(name_or_path, what="profile", shipped=_SHIPPED)
     config = typedtoml.parse(text, ServerConfig, where=where)
     check(config, where=where)
     return config if seed is None else msgspec.structs.replace(config, seed=seed)
@@ -95,10 +96,7 @@ def load(name_or_path: str, *, seed: int | None = None) -> ServerConfig:
 
 def shipped() -> list[str]:
     """Names of the profiles that come with tierscope, sorted."""
-    folder = resources.files("mockserver") / "profiles"
-    return sorted(
-        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
-    )
+    return typedtoml.names_in(_SHIPPED)
 
 
 def deployment_of(config: ServerConfig, tier: TierConfig, *, where: str = "") -> Deployment:
@@ -220,20 +218,3 @@ def _refuse_twice(values: list[str], place: str, key: str) -> None:
     for number, value in enumerate(values):
         if value in values[:number]:
             raise BadInputError(f"{place}: {key}: {value!r} is there twice; each may appear once")
-
-
-def _source(name_or_path: str) -> tuple[str, str]:
-    path = Path(name_or_path)
-    if path.suffix == ".toml" or path.is_file():
-        try:
-            return str(path), path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise BadInputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    if name_or_path in shipped():
-        file = resources.files("mockserver") / "profiles" / f"{name_or_path}.toml"
-        return f"profile {name_or_path}", file.read_text(encoding="utf-8")
-    raise BadInputError(
-        f"profile {name_or_path!r}: no such file or shipped profile; shipped: {', '.join(shipped())}"
-    )

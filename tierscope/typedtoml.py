@@ -7,6 +7,7 @@ Plans, server profiles and price files are all read here, so that they are all r
 import difflib
 import re
 import tomllib
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,13 +28,38 @@ def load(path: Path, kind: type[T]) -> T:
 
     Raises BadInputError, in one line, if the file is missing, unreadable, not TOML or not a ``kind``.
     """
+    return parse(_read(path), kind, where=str(path))
+
+
+def find(name_or_path: str, *, what: str, shipped: Traversable) -> tuple[str, str]:
+    """Find a shipped file by its name (``ab``), or any other by its path: what to call it, and its text.
+
+    ``shipped`` is the folder of those that come with tierscope, ``what`` says what they are: ``plan``.
+    """
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or path.is_file():
+        return str(path), _read(path)
+    names = names_in(shipped)
+    if name_or_path in names:
+        return f"{what} {name_or_path}", (shipped / f"{name_or_path}.toml").read_text(encoding="utf-8")
+    raise BadInputError(
+        f"{what} {name_or_path!r}: no such file or shipped {what}; shipped: {', '.join(names)}"
+    )
+
+
+def names_in(shipped: Traversable) -> list[str]:
+    """Names of the TOML files in a folder of package data, sorted."""
+    files = (entry.name for entry in shipped.iterdir())
+    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+
+
+def _read(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadInputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    return parse(text, kind, where=str(path))
 
 
 def parse(text: str, kind: type[T], *, where: str) -> T:
