@@ -7,33 +7,30 @@ _STEP_NS = 100_000  # 0.1 ms: above what preemption leaves after the best of 16 
 
 
 class RunClock:
-    """Reads monotonic time, and converts CLOCK_REALTIME stamps (the kernel's) to it.
+    """Reads monotonic time, and knows where on CLOCK_REALTIME (which the kernel stamps with) the run began.
 
-    Both clocks are slewed alike by NTP; only a step of the wall clock moves their offset. ``recheck`` finds
-    one and adopts the new offset; ``stepped_ns`` sums the sizes of all steps seen.
+    An instant r of CLOCK_REALTIME lies ``r - realtime_zero_ns`` after the run's start. Both clocks are slewed
+    alike by NTP; only a step of the wall clock moves their offset. ``recheck`` finds one and adopts the new
+    offset; ``stepped_ns`` sums the sizes of all steps seen.
     """
 
     def __init__(self) -> None:
         self.zero_ns = time.monotonic_ns()
         self.started_unix_s = time.time()
         self.stepped_ns = 0
-        self._realtime_zero_ns = _offset_ns() + self.zero_ns
+        self.realtime_zero_ns = _offset_ns() + self.zero_ns
 
     def now_ns(self) -> int:
         """The present, in ns since the run's start."""
         return time.monotonic_ns() - self.zero_ns
 
-    def from_realtime(self, realtime_ns: int) -> int:
-        """Convert an instant of CLOCK_REALTIME to ns since the run's start."""
-        return realtime_ns - self._realtime_zero_ns
-
     def recheck(self) -> bool:
         """Measure the offset of the two clocks again; adopt it and say so if the wall clock was stepped."""
         measured_ns = _offset_ns() + self.zero_ns
-        moved_ns = abs(measured_ns - self._realtime_zero_ns)
+        moved_ns = abs(measured_ns - self.realtime_zero_ns)
         if moved_ns < _STEP_NS:
             return False
-        self._realtime_zero_ns = measured_ns
+        self.realtime_zero_ns = measured_ns
         self.stepped_ns += moved_ns
         return True
 

@@ -3,6 +3,7 @@
 The numbers are copied in the hub (some tenths of a millisecond); text is made of the copy in a thread.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,22 @@ def serve(host: str, port: int, current: Current) -> WSGIServer:
     try:
         server.start()
     except OSError as error:
-        raise BadInputError(f"--metrics-port: {host}:{port} cannot be used: {error.strerror}") from error
+        # gevent appends the address to strerror, so the words come from the number
+        raise BadInputError(
+            f"--metrics-port: {host}:{port} cannot be used: {os.strerror(error.errno or 0)}"
+        ) from error
     return server
 
 
 def save(folder: Path, metrics: RunMetrics) -> None:
-    """Write the page as it stands into a run folder."""
-    (folder / METRICS_FILE).write_bytes(generate_latest(_Page(metrics)))
+    """Write the page as it stands into a run folder, whole or (OSError) not at all."""
+    fresh = folder / f".{METRICS_FILE}"
+    try:
+        fresh.write_bytes(generate_latest(_Page(metrics)))
+        fresh.replace(folder / METRICS_FILE)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 class _Page:

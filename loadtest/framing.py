@@ -40,9 +40,8 @@ class ResponseFramer:
 
     def receive(self, data: bytes | memoryview, stamp_ns: int) -> None:
         """Take what one read brought."""
+        in_head = not self._in_body
         self._started = True
-        if not self._in_body:
-            self._head_left_bytes -= len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -51,11 +50,17 @@ class ResponseFramer:
             self._end("malformed", "the server wants to switch protocols")
         if self._parts:
             self._keep(stamp_ns)
+        if in_head:
+            self._watch_head(len(data), stamp_ns)
         if self.done:
             self._finish()
-        if self._in_body and self._exchange.headers_ns is None:
+
+    def _watch_head(self, size: int, stamp_ns: int) -> None:
+        """Note when the head ends, and bound it until then."""
+        self._head_left_bytes -= size
+        if self._in_body:
             self._exchange.headers_ns = stamp_ns
-        if not self._in_body and self._head_left_bytes < 0 and not self.done:
+        elif self._head_left_bytes < 0 and not self.done:
             self._end("too_large", f"the response head is larger than {_MAX_HEAD_BYTES} bytes")
 
     def closed(self, how: str) -> None:

@@ -5,9 +5,10 @@ from 0.5 ms, because engines' own buckets, which start at 10 ms, put everything 
 """
 
 import math
+from bisect import bisect_left
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 STEPS_PER_OCTAVE = 8
 
@@ -32,21 +33,25 @@ SPEED_EDGES_PER_S = mirrored(GAP_EDGES_S)
 class Histogram:
     """Counts per bucket. Bucket k holds edges[k-1] < x ≤ edges[k]; the last one what is above all edges."""
 
-    __slots__ = ("counts", "edges", "sum")
+    __slots__ = ("_edge_list", "counts", "edges", "sum")
 
     def __init__(self, edges: NDArray[np.float64]) -> None:
         self.edges = edges
+        self._edge_list: list[float] = edges.tolist()
         self.counts = np.zeros(edges.size + 1, dtype=np.int64)
         self.sum = 0.0
 
-    def observe(self, values: ArrayLike, repeats: ArrayLike | None = None) -> None:
-        """Count each of ``values``, as often as ``repeats`` says (once if None)."""
-        seen = np.atleast_1d(np.asarray(values, dtype=np.float64))
-        times = np.ones(seen.size, dtype=np.int64) if repeats is None else np.asarray(repeats, dtype=np.int64)
-        places = np.searchsorted(self.edges, seen, side="left")
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self._edge_list, value)] += 1
+        self.sum += value
+
+    def observe_many(self, values: NDArray[np.float64], repeats: NDArray[np.int64]) -> None:
+        """Count each of ``values`` as often as ``repeats`` says: all gaps of a request at once."""
+        places = np.searchsorted(self.edges, values, side="left")
         # bincount's weights are floats: exact up to 2^53 tokens
-        self.counts += np.bincount(places, weights=times, minlength=self.counts.size).astype(np.int64)
-        self.sum += float(seen @ times)
+        self.counts += np.bincount(places, weights=repeats, minlength=self.counts.size).astype(np.int64)
+        self.sum += float(values @ repeats)
 
     @property
     def count(self) -> int:

@@ -6,6 +6,7 @@ Headless, the plan starts at once and the process ends with it: exit code 0 if i
 bad input, 3 if the run failed or was interrupted. With the web UI it starts when "start" is pressed.
 """
 
+import gc
 import logging
 import os
 import re
@@ -56,8 +57,8 @@ def compose(environment: Any, **_: Any) -> None:
     """Put the pieces of this process together: session, metrics page, signals, silence."""
     options = environment.parsed_options
     try:
-        _configure(environment)  # refuses bad input now, not when "start" is pressed
-        session = Session(environment, stamps.probe(), lambda: _configure(environment))
+        _configure(environment, 1)  # refuses bad input now, not when "start" is pressed
+        session = Session(environment, stamps.probe(), lambda number: _configure(environment, number))
         port = _number("--metrics-port", options.metrics_port, 65535)
         if port:
             exposition.serve(options.metrics_host, port, lambda: session.run.metrics if session.run else None)
@@ -72,12 +73,17 @@ def compose(environment: Any, **_: Any) -> None:
     _handle_signals(session, headless=bool(options.headless))
     if not (options.print_stats or options.only_summary):
         logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
+    gc.collect()
+    gc.freeze()  # what was imported need not be looked through again while tokens arrive
     if environment.web_ui is not None:
         say(f"web interface on port {options.web_port}: press start there to run the plan {options.plan}")
 
 
-def _configure(environment: Any) -> RunConfig:
-    """Turn options and environment into what a run needs. Raises BadInputError in one line."""
+def _configure(environment: Any, number: int) -> RunConfig:
+    """Turn options and environment into what the process's n-th run needs. Raises BadInputError in one line.
+
+    A second run (the web UI can start several) gets a folder and id of its own.
+    """
     options = environment.parsed_options
     for name, value in (("--plan", options.plan), ("--host", environment.host), ("--model", options.model)):
         if not value:
@@ -92,11 +98,13 @@ def _configure(environment: Any) -> RunConfig:
         raise BadInputError(
             f"--run-id: {run_id!r} is not allowed; expected up to 64 letters, digits and any of . _ -"
         )
+    suffix = "" if number == 1 else f"-{number}"
+    folder = options.out or Path("runs") / run_id
     config = RunConfig(
         plan=loaded,
         target=target,
-        folder=options.out or Path("runs") / run_id,
-        run_id=run_id,
+        folder=folder.with_name(folder.name + suffix),
+        run_id=run_id + suffix,
         key=_key(target),
         insecure=options.insecure,
     )

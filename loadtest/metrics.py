@@ -228,4 +228,4 @@ def _fill(histograms: dict[str, Histogram], record: RequestRecord) -> None:
             histograms[name].observe(value)
     gaps_s, tokens = derive.itl(record)
     if gaps_s.size:
-        histograms["itl_seconds"].observe(gaps_s, tokens)
+        histograms["itl_seconds"].observe_many(gaps_s, tokens)

@@ -155,12 +155,14 @@ class PlanRun:
 
     def _leave_other_forms(self) -> None:
         """Leave the metrics page and the columns beside the records; the run does not depend on them."""
+        troubles = [recorder.pack(self.config.folder, subprocess.run)]
         try:
             exposition.save(self.config.folder, self.metrics)
         except OSError as error:
-            self._listeners.say(f"{exposition.METRICS_FILE} was not written: {error.strerror}")
-        if trouble := recorder.pack(self.config.folder, subprocess.run):
-            self._listeners.say(trouble)
+            troubles.append(f"{exposition.METRICS_FILE} was not written: {error.strerror}")
+        if not self.failure:  # which has its own line, and most likely the same reason
+            for trouble in filter(None, troubles):
+                self._listeners.say(trouble)
 
     def _on_started(self, request: Request) -> None:
         self.metrics.started(request.tier.name)

@@ -116,6 +116,8 @@ class Call:
         self._transport = transport
         self._request = request
         self._clock = transport.clock
+        self._buffer = transport.buffer
+        self._buffers = (transport.buffer,)
         self._framer = ResponseFramer(self.exchange, transport.max_response_bytes)
         self._waiter = Waiter(transport.clock)
         self._connection: Connection | None = None
@@ -220,8 +222,9 @@ class Call:
         """Stamp the bytes that have come, frame them, nothing else."""
         count = self._read()
         if count:
-            self._framer.receive(self._transport.buffer[:count], self._last_ns)
-            if self._framer.done:
+            framer = self._framer
+            framer.receive(self._buffer[:count], self._last_ns)
+            if framer.done:
                 self._end_as_framed()
 
     def _on_ciphertext(self) -> None:
@@ -231,7 +234,7 @@ class Call:
         if not count or connection is None or connection.tls is None:
             return
         try:
-            data, closed = connection.tls.decrypt(self._transport.buffer[:count])
+            data, closed = connection.tls.decrypt(self._buffer[:count])
         except ssl.SSLError as error:
             self._broken(f"TLS failed ({error.reason})")
             return
@@ -249,7 +252,7 @@ class Call:
         if connection is None:
             return 0
         try:
-            count, ancillary, _, _ = connection.recv((self._transport.buffer,), ANCILLARY_BYTES)
+            count, ancillary, _, _ = connection.recv(self._buffers, ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:

@@ -24,14 +24,18 @@ _MOST_SPAWNED_PER_S = 100  # above it Locust warns that spawning becomes unrelia
 
 
 class Session:
-    """The runs of one Locust process: one when headless, one each time "start" is pressed in the web UI."""
+    """The runs of one Locust process: one when headless, one each time "start" is pressed in the web UI.
 
-    def __init__(self, environment: Any, stamps: Stamps, configure: Callable[[], RunConfig]) -> None:
+    ``configure`` is given the number of the run, 1 for the first.
+    """
+
+    def __init__(self, environment: Any, stamps: Stamps, configure: Callable[[int], RunConfig]) -> None:
         self.run: PlanRun | None = None
         """The run under way, or the last one."""
         self._environment = environment
         self._stamps = stamps
         self._configure = configure
+        self._runs = 0
         self._active = False
         self._to_open = False
         self._stopping = False
@@ -83,7 +87,8 @@ class Session:
             say(f"run complete: {tally.ended} requests, {tally.failed} failed; recorded in {folder}")
 
     def _begin(self) -> None:
-        run = PlanRun(self._configure(), self._stamps, Listeners(say=say, seen=self._on_record))
+        self._runs += 1
+        run = PlanRun(self._configure(self._runs), self._stamps, Listeners(say=say, seen=self._on_record))
         run.begin()
         self.run, self._active = run, True
 
