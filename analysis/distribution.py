@@ -68,8 +68,9 @@ def _medians(
     medians: Mapping[str, float], unit: Unit, looks: Looks, x: alt.X, domain: Sequence[float]
 ) -> list[alt.Chart]:
     """Mark each tier's median; with one or two tiers also in figures, on the side where there is room."""
+    short = unit if unit is not numbers.TOKENS_PER_S else Unit("", glue="")
     rows: Rows = [
-        {"tier": tier, "edge": medians[tier] * unit.scale, "text": numbers.number(medians[tier], unit)}
+        {"tier": tier, "edge": medians[tier] * unit.scale, "text": numbers.number(medians[tier], short)}
         for tier in sorted(medians, key=lambda tier: medians[tier])
     ]
     rule = alt.Chart(encodings.data(rows)).mark_rule(strokeWidth=1.25, strokeDash=[2, 3])
@@ -80,9 +81,11 @@ def _medians(
         return marks
     width = math.log(domain[1] / domain[0])
     places = [math.log(row["edge"] / domain[0]) / width for row in rows]
-    crowded = len(rows) == 2 and places[1] - places[0] < _LABEL_WIDTH
+    sides = ["right" if place > 1 - _LABEL_WIDTH else "left" for place in places]
+    room = _LABEL_WIDTH * (2 if sides == ["left", "right"] else 1)
+    crowded = len(rows) == 2 and places[1] - places[0] < room
     for k, row in enumerate(rows):
-        left = places[k] > 1 - _LABEL_WIDTH
+        left = sides[k] == "right"  # the label's right end is at the median
         text = alt.Chart(encodings.data([row])).mark_text(
             align="right" if left else "left",
             dx=-5 if left else 5,

@@ -41,7 +41,7 @@ def layer(*layers: alt.Chart) -> alt.LayerChart:
 def selectable(*layers: alt.Chart) -> list[alt.Chart]:
     """Let a click on the legend choose tiers; Vega-Lite wants that said by the first layer with a legend."""
     chosen_by_legend = alt.selection_point(name="chosen", fields=["tier"], bind="legend")
-    first: alt.Chart = layers[0].add_params(chosen_by_legend)
+    first: alt.Chart = layers[0].properties(name="tiers").add_params(chosen_by_legend)
     return [first, *layers[1:]]
 
 
@@ -83,7 +83,7 @@ def hover(columns: Rows, *, x: str, x2: str, labels: Mapping[str, str]) -> alt.C
     over = alt.selection_point(name="over", on="pointerover", clear="pointerout", empty=False)
     shade = alt.when(over).then(alt.value(0.08)).otherwise(alt.value(0))
     tooltip = [alt.Tooltip(f"{key}:N", title=label) for key, label in labels.items()]
-    column = alt.Chart(data(columns)).mark_rect(fill=role("ink")).add_params(over)
+    column = alt.Chart(data(columns), name="columns").mark_rect(fill=role("ink")).add_params(over)
     sensitive: alt.Chart = column.encode(x=alt.X(f"{x}:Q"), x2=x2, fillOpacity=shade, tooltip=tooltip)
     return sensitive
 

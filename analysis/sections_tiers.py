@@ -136,7 +136,7 @@ def latency(report: Report) -> Section:
         if row.metric == name
     ]
     heads = [Column("Metric", "text"), Column("Tier", "text")]
-    heads += [Column(label) for label in ("Values", "Mean", "p50", "p90", "p95", "p99")]
+    heads += [Column(label) for label in ("p50", "p90", "p95", "p99", "Mean", "Values")]
     blocks = (
         [Table("Quantiles with the intervals they are known to", heads, rows, grouped=True)] if rows else []
     )
@@ -156,7 +156,7 @@ def _quantile_row(tier: str, row: QuantileRow) -> list[Cell]:
     return [
         Cell(glossary.METRIC_NAMES[row.metric]),
         Cell(tier),
-        Cell(f"{row.count:,}"),
-        Cell(numbers.duration(row.mean) if unit is None else numbers.number(row.mean, middle)),
         *(cell(found) for found in (row.p50, row.p90, row.p95, row.p99)),
+        Cell(numbers.duration(row.mean) if unit is None else numbers.number(row.mean, middle)),
+        Cell(f"{row.count:,}"),
     ]
