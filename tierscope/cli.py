@@ -108,7 +108,7 @@ def run(
     model: Annotated[
         str | None, typer.Option(help="The model to ask for; left out, the server is asked what it has.")
     ] = None,
-    api: Annotated[str, typer.Option(help="How the server speaks: openai.")] = "openai",
+    api: Annotated[str, typer.Option(help="How the server speaks: openai or anthropic.")] = "openai",
     out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/PLAN-TIME.")] = None,
     seed: SeedOption = None,
     metrics_port: MetricsPort = 9464,
@@ -117,8 +117,8 @@ def run(
 ) -> None:
     """Load a server according to a plan and record every token's arrival.
 
-    The API key comes from the environment (TIERSCOPE_API_KEY, or OPENAI_API_KEY) and is written nowhere.
-    What follows -- goes to Locust.
+    The API key comes from the environment (TIERSCOPE_API_KEY, or OPENAI_API_KEY or ANTHROPIC_API_KEY) and is
+    written nowhere. What follows -- goes to Locust.
 
     Example: tierscope run ab --url http://127.0.0.1:8000 --model demo
     """

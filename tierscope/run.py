@@ -7,6 +7,7 @@ then the load generator's and nothing else's.
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.command import locust_argv
-from loadtest.plan import Plan, Target
+from loadtest.plan import Api, Plan, Target
 from loadtest.plan import load as load_plan
+from loadtest.wire import WIRES
 from tierscope.errors import BadInputError, RunFailedError, ToldError
 
 ASK_TIMEOUT_S = 10.0
@@ -40,7 +42,7 @@ def run_plan(
 ) -> None:
     """Run a plan against a server to its end; raises BadInputError or RunFailedError with one line."""
     loaded = load_plan(plan, seed=seed)
-    target = check_target(url, model=model, api=api)
+    target = check_target(url, model=model, api=api, insecure=insecure)
     folder = new_run_folder(out, loaded)
     print(f"{loaded.name}: {target.url}, model {target.model}; recording to {folder}")
     code = start_locust(
@@ -108,26 +110,32 @@ def check_end(folder: Path, code: int) -> None:
         raise RunFailedError(f"locust ended unexpectedly with code {code}{kept}")
 
 
-def check_target(url: str, *, model: str | None, api: str) -> Target:
+def check_target(url: str, *, model: str | None, api: str, insecure: bool = False) -> Target:
     """Turn command-line words into a Target, asking the server for its model if none is named."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise BadInputError(f"--url: {url!r} is not allowed; expected http://host:port or https://host")
     if parts.username or parts.password:
         raise BadInputError("--url: must not hold credentials; put the key into TIERSCOPE_API_KEY")
-    if api != "openai":
-        raise BadInputError(f"--api: {api!r} is not allowed; expected openai")
-    return Target(url=url.rstrip("/"), model=model or ask_model(url), api="openai")
+    known = next((name for name in WIRES if name == api), None)
+    if known is None:
+        raise BadInputError(f"--api: {api!r} is not allowed; expected {' or '.join(WIRES)}")
+    return Target(url=url.rstrip("/"), model=model or ask_model(url, api=known, insecure=insecure), api=known)
 
 
-def ask_model(url: str) -> str:
+def ask_model(url: str, *, api: Api = "openai", insecure: bool = False) -> str:
     """Ask ``/v1/models`` which model the server has; more than one, or none, is a line that lists them."""
     base = url.rstrip("/").removesuffix("/v1")
-    request = urllib.request.Request(f"{base}/v1/models")
-    key = os.environ.get("TIERSCOPE_API_KEY") or os.environ.get("OPENAI_API_KEY")
-    if key:
-        request.add_header("Authorization", f"Bearer {key}")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    wire = WIRES[api]
+    key = next((os.environ[name] for name in wire.key_variables if os.environ.get(name)), "")
+    request = urllib.request.Request(f"{base}/v1/models", headers=wire.headers(key))
+    context = ssl.create_default_context()
+    if insecure:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    # No proxy: the load test speaks to the server itself, and so does this question.
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
     try:
         with opener.open(request, timeout=ASK_TIMEOUT_S) as response:
             answer: Any = json.loads(response.read(1_000_000))
@@ -136,9 +144,9 @@ def ask_model(url: str) -> str:
         raise RunFailedError(
             f"{base}/v1/models answered {error.code} {error.reason}; name --model"
         ) from error
-    except (OSError, urllib.error.URLError) as error:
+    except OSError as error:  # URLError is one
         reason = getattr(error, "reason", error)
-        raise RunFailedError(f"cannot connect to {base}: {reason}") from error
+        raise RunFailedError(f"cannot connect to {base}: {getattr(reason, 'strerror', reason)}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise RunFailedError(
             f"{base}/v1/models did not answer with a list of models; name --model"
