@@ -4,11 +4,11 @@ import contextlib
 import os
 from pathlib import Path
 
-from analysis import first_screen, markdown, pictures, report_json
-from analysis import html as html_page
 from analysis.model import Report
-from analysis.printable import printable
-from analysis.terminal import summary_lines
+from analysis.rendering import first_screen, markdown, pictures, report_json
+from analysis.rendering import html as html_page
+from analysis.rendering.printable import printable
+from analysis.rendering.terminal import summary_lines
 from tierscope.errors import BadInputError
 
 __all__ = ["summary_lines", "write"]

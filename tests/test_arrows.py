@@ -48,8 +48,9 @@ ANALYSIS_MAY = {
 
 
 def modules(room: str) -> list[str]:
-    files = sorted((ROOT / room).glob("*.py"))
-    return [f"{room}.{file.stem}" for file in files if file.stem not in {"__init__", "__main__"}]
+    files = sorted((ROOT / room).rglob("*.py"))
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    return [name for name in names if not name.endswith(("__init__", "__main__"))]
 
 
 def loaded_by(module: str) -> set[str]:

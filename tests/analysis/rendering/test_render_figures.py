@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from analysis import distribution, encodings, numbers, theme
-from analysis.figures import figures
+from analysis import numbers
 from analysis.model import Distribution, Report
-from analysis.page import Figure
+from analysis.rendering import distribution, encodings, theme
+from analysis.rendering.figures import figures
+from analysis.rendering.page import Figure
 
 EXPRESSIONS = {"expr", "test", "filter", "calculate", "labelExpr", "signal", "update", "href", "url", "field"}
 

@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from analysis import html
 from analysis.model import Report
+from analysis.rendering import html
 
 VOID = {"meta", "link", "input", "br", "hr", "img", "wbr"}
 LOADING = {"src", "srcset", "data", "poster", "background", "action", "formaction", "ping", "xlink:href"}
@@ -147,7 +147,7 @@ def test_a_page_is_small_and_holds_the_bundle_once(any_page: str) -> None:
 def test_a_report_read_back_from_json_gives_the_same_page(
     ab_report: Report, html_of_report: Callable[[Report], str]
 ) -> None:
-    from analysis import report_json
+    from analysis.rendering import report_json
 
     same = report_json.decode(report_json.encode(ab_report))
     assert html_of_report(same) == html_of_report(ab_report)

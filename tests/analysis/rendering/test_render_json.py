@@ -10,8 +10,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from analysis import model, report_json
+from analysis import model
 from analysis.model import Curve, Report
+from analysis.rendering import report_json
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -37,7 +38,7 @@ def test_every_sample_keeps_to_the_committed_schema(any_report: Report, schema: 
 
 def test_the_committed_schema_is_the_one_the_types_make(schema: Any) -> None:
     assert schema == report_json.schema(), (
-        "write it anew: python -m analysis.report_json > docs/report.schema.json"
+        "write it anew: python -m analysis.rendering.report_json > docs/report.schema.json"
     )
 
 

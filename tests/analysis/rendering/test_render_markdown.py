@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from analysis import markdown
 from analysis.model import Report
+from analysis.rendering import markdown
 from analysis.report import write
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from analysis import report_json
 from analysis.model import Report
-from analysis.printable import line, printable
+from analysis.rendering import report_json
+from analysis.rendering.printable import line, printable
 from analysis.report import write
 from tierscope.errors import BadInputError
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from analysis import theme
+from analysis.rendering import theme
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB.
 PROTANOPIA = np.array(
