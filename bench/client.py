@@ -4,8 +4,8 @@
 
 The reference server runs on one core and the client, as users run it, on another. Printed per number of
 streams: CPU time of the client per token, all in (user and system, everything but start-up); TTFT error
-(stamp of the first token minus the instant the server sent it); ITL error (a gap as the client saw it minus the same
-gap as it was sent); the share of tokens that came in one read with an earlier one.
+(stamp of the first token minus the instant the server sent it); ITL error (a gap as the client saw it minus
+the same gap as it was sent); the share of tokens that came in one read with an earlier one.
 """
 
 import argparse

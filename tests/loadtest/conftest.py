@@ -69,7 +69,9 @@ class ChatServer:
             await self._stream(writer, body, body["max_tokens"])
 
     async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any], tokens: int) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         tier = body.get("service_tier")
         try:
             for number in range(tokens):
