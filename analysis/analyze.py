@@ -37,16 +37,17 @@ def analyze(
 ) -> Report:
     """Say what some run folders of one target tell about it.
 
-    ``deployment`` and ``context_tokens`` (mean context of the sequences that share a step) are for the white-box
-    batch, ``price_ratio`` (compared / baseline) and ``margin_ratios`` for the priced one. A change of prefill or
-    decode by less than its margin is no change. Raises BadInputError where the folders cannot be used.
+    ``deployment`` and ``context_tokens`` (mean context of the sequences that share a step) are for the
+    white-box batch, ``price_ratio`` (compared / baseline) and ``margin_ratios`` for the priced one. A change
+    of prefill or decode by less than its margin is no change. Raises BadInputError where the folders cannot
+    be used.
     """
     loaded = load(folders)
     counted = window.measured(loaded.requests)
     tiers = arms.split(loaded, counted)
     pair = arms.choose(tiers, baseline, compared)
     laws = {arm.tier: prefill.fit(arm) for arm in tiers}
-    summaries = [summary.summarise_tier(arm.tier, arm.requests, arm.gaps) for arm in tiers]
+    summaries = [summary.summarise_tier(arm) for arm in tiers]
     levels = {arm.tier: _levels(arm, loaded) for arm in tiers}
     answer = _verdict(tiers, pair, laws, decode_margin=decode_margin, prefill_margin=prefill_margin)
     errors, unlisted = summary.group_errors(loaded.requests.where(counted))
@@ -92,8 +93,8 @@ def _levels(arm: Arm, loaded: Loaded) -> list[Level]:
     """Levels of a sweep, where the plan is one; those of several pooled runs one after the other."""
     found: list[Level] = []
     for number, info in enumerate(loaded.infos):
-        mine = np.asarray(arm.good.column("run") == number, dtype=np.bool_)
-        found += sweep.measure(arm.good.where(mine), arm.good_gaps.where(mine), info.plan)
+        mine = arm.good.column("run") == number
+        found += sweep.measure(arm.good.where(mine), arm.step_gaps.where(mine), info.plan)
     return found
 
 
@@ -140,9 +141,7 @@ def _figures(
         prefill_curves=[
             series.prefill_curve(tier, law) for tier, law in laws.items() if isinstance(law, TtftLaw)
         ],
-        distributions=[
-            one for arm in tiers for one in series.distributions(arm.tier, arm.good, arm.good_gaps)
-        ],
+        distributions=[one for arm in tiers for one in series.distributions(arm)],
         timeline=series.timeline([arm.tier for arm in tiers], loaded.requests, loaded.infos),
         sweep=[point for tier, found in levels.items() for point in sweep.points(tier, found)],
     )

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from analysis.deliveries import Gaps
 from analysis.load import Loaded
 from analysis.ragged import Bools
-from analysis.steps import Gaps
 from analysis.table import Requests
 from tierscope.errors import BadInputError
 
@@ -16,27 +14,33 @@ USUAL_BASELINE = "standard"
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One tier's measured requests in order of sending; ``good`` are those that succeeded.
+    """One tier's measured requests in order of sending.
 
-    ``gaps`` and ``good_gaps`` belong to the same rows.
+    ``good`` are those that succeeded; ``step_gaps`` and ``token_gaps`` belong to the same rows as ``good``.
     """
 
     tier: str
     requests: Requests
-    gaps: Gaps
     good: Requests
-    good_gaps: Gaps
+    step_gaps: Gaps
+    token_gaps: Gaps
 
 
 def split(loaded: Loaded, measured: Bools) -> list[Arm]:
     """One arm per tier of the plan, in its order; an arm may be empty."""
-    names = loaded.requests.text("requested_tier")
     arms = []
     for tier in loaded.infos[0].plan.tiers:
-        mine = np.asarray(measured & (names == tier.name), dtype=np.bool_)
-        requests, gaps = loaded.requests.where(mine), loaded.gaps.where(mine)
-        good = np.asarray(requests.text("outcome") == "ok", dtype=np.bool_)
-        arms.append(Arm(tier.name, requests, gaps, requests.where(good), gaps.where(good)))
+        mine = measured & loaded.requests.text_is("requested_tier", tier.name)
+        good = mine & loaded.requests.text_is("outcome", "ok")
+        arms.append(
+            Arm(
+                tier=tier.name,
+                requests=loaded.requests.where(mine),
+                good=loaded.requests.where(good),
+                step_gaps=loaded.step_gaps.where(good),
+                token_gaps=loaded.token_gaps.where(good),
+            )
+        )
     return arms
 
 

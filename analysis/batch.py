@@ -1,6 +1,6 @@
 """How many sequences share a step, as far as timing tells: bounds from two tiers and from prices.
 
-Two tiers of one machine, step time t(B) = α + β·B, ratio r = t_s/t_f of the slow tier's step to the fast one's:
+Two tiers of one machine, step time t(B) = α + β·B, ratio r = t_s/t_f of the slow step to the fast one:
 
     B_s/B_f ≥ r                    whatever α ≥ 0 is
     B_s/B_f = p·r/m                with p the price ratio fast/slow and m the ratio of their margins
@@ -18,8 +18,9 @@ from analysis.model import BatchAnswer, Estimate
 
 MARGIN_RATIOS = (0.7, 1.5)
 """(Price / cost) of the compared tier over that of the baseline, if nobody says better: an assumption, not a
-measurement. The fast tier may carry a premium of half from those in a hurry, or be sold a third cheaper to win
-them. That prices alone say little: one provider asked 6× and then 2× for the same kind of fast tier in 2026."""
+measurement. The fast tier may carry a premium of half from those in a hurry, or be sold a third cheaper to
+win them. That prices alone say little: one provider asked 6× and then 2× for the same kind of fast tier in
+2026."""
 
 
 def from_step_ratio(ratio: Estimate, *, names: tuple[str, str]) -> BatchAnswer:
@@ -36,9 +37,9 @@ def from_step_ratio(ratio: Estimate, *, names: tuple[str, str]) -> BatchAnswer:
             sentence = f"{compared} is the slower tier, so the bound does not apply to it."
     else:
         sentence = (
-            f"If {baseline} and {compared} run on equal machines and differ in batch alone, {baseline}'s batch is at "
-            f"least {numbers.number(low, numbers.RATIO)} that of {compared}: a step cannot shrink by more than its "
-            f"batch does. From above, timing of two tiers bounds nothing."
+            f"If {baseline} and {compared} run on equal machines and differ in batch alone, {baseline}'s batch "
+            f"is at least {numbers.number(low, numbers.RATIO)} that of {compared}: a step cannot shrink by more "
+            f"than its batch does. From above, timing of two tiers bounds nothing."
         )
     return BatchAnswer(
         tier=compared,
@@ -77,14 +78,14 @@ def from_prices(
     """Batch ratio and batch share of the compared tier's step, over the interval of margin ratios."""
     baseline, compared = names
     story = (
-        f"A price ratio of {numbers.number(price_ratio)} at margins between {numbers.number(margin_ratios[0])} and "
-        f"{numbers.number(margin_ratios[1])} of one another"
+        f"A price ratio of {price_ratio:g}, at margins between {margin_ratios[0]:g} and {margin_ratios[1]:g} of "
+        f"one another,"
     )
     if ratio.value is None or ratio.low is None or ratio.high is None or ratio.low <= 1:
         why = f"{compared} is not shown to be the faster tier, so prices say nothing of its batch."
         return [_priced(compared, Estimate(value=None), "batch ratio baseline/compared", why)]
     if price_ratio / margin_ratios[0] <= 1:
-        why = f"{story} contradicts a tier that is faster by a smaller batch alone: its tokens would have to cost more."
+        why = f"{story} contradicts a tier that is faster by its batch alone: its tokens would have to cost more."
         return [_priced(compared, Estimate(value=None), "batch ratio baseline/compared", why)]
     batches = Estimate(
         value=priced_batch_ratio(ratio.value, price_ratio),
@@ -97,13 +98,14 @@ def from_prices(
             compared,
             batches,
             "batch ratio baseline/compared",
-            f"{story} means that {baseline} serves {numbers.estimate(batches, numbers.RATIO)} the batch of {compared}.",
+            f"{story} means that {baseline}'s batch is {numbers.estimate(batches, numbers.RATIO)} that of {compared}.",
         ),
         _priced(
             compared,
             share,
             "batch share of step, compared",
-            f"{story} leaves the batch {_share_text(share)} of {compared}'s step; the rest is paid by any batch.",
+            f"{story} leaves the batch {numbers.estimate(share, numbers.PERCENT)} of {compared}'s step; the rest "
+            f"is paid whatever the batch.",
         ),
     ]
 
@@ -120,10 +122,6 @@ def _share_estimate(ratio: Estimate, batches: Estimate) -> Estimate:
         low=None if math.isnan(low) else low,
         high=1.0 if math.isnan(high) else high,
     )
-
-
-def _share_text(share: Estimate) -> str:
-    return numbers.estimate(share, numbers.PERCENT)
 
 
 def _priced(

@@ -1,9 +1,9 @@
 """Does the compared tier decode faster? A paired test in time, and a ratio of step times.
 
-Requests of both tiers are paired in the order they were sent, so that a drift of the server hits both sides of
-a pair. d_i = ln TPOT(baseline) − ln TPOT(compared), each minus the mean of its prompt-length class; the test is
-mean(d) over its Newey–West error. The ratio reported is that of median gaps, which other users' prefills do
-not move. Sequential arms with a t-test would cry "changed" at 36–40 % of unchanged servers.
+Requests of both tiers are paired in the order they were sent, so that a drift of the server hits both sides
+of a pair. d_i = ln TPOT(baseline) − ln TPOT(compared), each minus the mean of its prompt-length class; the
+test is mean(d) over its Newey–West error. The ratio reported is that of median gaps, which other users'
+prefills do not move. Sequential arms with a t-test would cry "changed" at 36–40 % of unchanged servers.
 """
 
 import math
@@ -26,7 +26,7 @@ SIGNIFICANCE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Paired requests in time order: TPOT and step time of either side, and the class-centred ln TPOT ratio."""
+    """Paired requests in time order: log ratio of their TPOT, class means removed, and both step times."""
 
     log_ratio: Floats
     baseline_step_s: Floats
@@ -36,8 +36,8 @@ class Pairs:
 def pair(baseline: Requests, compared: Requests) -> Pairs:
     """Pair the requests of two tiers in time, those that have a speed; both in order of sending.
 
-    Pairs never cross a run or a stage. Where one side has fewer, each of its requests takes the nearest one of
-    the other side, in order and without using any twice.
+    Pairs never cross a run or a stage. Where one side has fewer, each of its requests takes the nearest one
+    of the other side, in order and without using any twice.
     """
     sides = [_with_speed(baseline), _with_speed(compared)]
     centred = _centred([side.column("tpot_s") for side in sides], [_classes(side) for side in sides])
@@ -115,7 +115,7 @@ def _decide(
                 f"{phrases.percent(abs(math.expm1(mean)))}: gaps are stalled unequally ({facts})."
             )
         return "unchanged", (
-            f"{compared} and {baseline} decode equally fast within {phrases.percent(margin)}: {shown} ({facts})."
+            f"{compared} and {baseline} decode equally fast within ±{phrases.percent(margin)}: {shown} ({facts})."
         )
     return "inconclusive", (
         f"The ratio of decode speeds, {shown}, neither lies inside ±{phrases.percent(margin)} nor clearly "

@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SHORTEST_BLOCK = 8
-"""Consecutive observations that are resampled together at least; the least lag of autocorrelation allowed for."""
+"""Fewest consecutive observations resampled together: the autocorrelation allowed for in any case."""
 FEWEST_BLOCKS = 5
 RESAMPLES = 1000
 _CELLS = 20_000_000  # of a bootstrap's resampled values: 160 MB at the most
@@ -39,8 +39,8 @@ NOTHING = Estimate(value=None)
 def block_length(x: Floats) -> int:
     """How many consecutive values go together so that blocks are nearly independent of one another.
 
-    Three integrated autocorrelation times, τ = 1 + 2·Σρ_k summed until k ≥ 3·τ (Sokal's window, 1989), at least
-    ``SHORTEST_BLOCK``, and never so long that fewer than ``FEWEST_BLOCKS`` blocks are left.
+    Three integrated autocorrelation times, τ = 1 + 2·Σρ_k summed until k ≥ 3·τ (Sokal's window, 1989), at
+    least ``SHORTEST_BLOCK``, and never so long that fewer than ``FEWEST_BLOCKS`` blocks are left.
     """
     n = x.size
     centred = x - x.mean() if n else x
@@ -57,8 +57,9 @@ def block_length(x: Floats) -> int:
 def mean_error(x: Floats) -> tuple[float, float, float]:
     """Mean of a series, its standard error under autocorrelation, and the degrees of freedom of that error.
 
-    Bartlett weights keep the variance positive (Newey and West, Econometrica 55, 1987); the lag is one less than
-    ``block_length``, and there are as many independent pieces of evidence as blocks. NaN below two values.
+    Bartlett weights keep the variance positive (Newey and West, Econometrica 55, 1987); the lag is one less
+    than ``block_length``, and there are as many independent pieces of evidence as blocks. NaN below two
+    values.
     """
     n = x.size
     if n < 2:
@@ -96,8 +97,8 @@ def clustered_quantile(
 ) -> Estimate:
     """A quantile of values pooled over clusters (gaps over requests), with the cluster as the unit.
 
-    Woodruff's interval (JASA 47, 1952): the error of the share below the quantile is found first, by clusters,
-    and read back through the quantile function.
+    Woodruff's interval (JASA 47, 1952): the error of the share below the quantile is found first, by
+    clusters, and read back through the quantile function.
 
     ``x`` and ``weight`` hold the clusters one after the other, ``offsets`` their bounds, and ``ordered`` is
     ``np.argsort(x)`` (given, because several quantiles share it).
@@ -137,9 +138,10 @@ def bootstrap(
 ) -> Estimate:
     """Interval of a positive ``statistic`` over ``count`` observations in time order, by block resampling.
 
-    ``statistic`` maps an array of indices (…, count) to values (…). The scatter of its logarithm over resamples
-    is widened by Student's t, because a few long blocks know little of their own scatter. The value is that of
-    the whole sample; below eight observations there is no interval. Seeded: the same data, the same interval.
+    ``statistic`` maps an array of indices (…, count) to values (…). The scatter of its logarithm over
+    resamples is widened by Student's t, because a few long blocks know little of their own scatter. The value
+    is that of the whole sample; below eight observations there is no interval. Seeded: the same data, the
+    same interval.
     """
     if count == 0:
         return Estimate(value=None, level=level)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import table
+from analysis import deliveries, table
+from analysis.deliveries import Gaps
 from analysis.latency import with_latencies
-from analysis.ragged import Floats
-from analysis.steps import Gaps, delivery_gaps, with_steps
+from analysis.ragged import Ints
+from analysis.steps import with_steps
 from analysis.table import Requests
-from loadtest import records
-from loadtest.records import RunInfo
+from loadtest import parquet, records
+from loadtest.records import PARQUET_FILE, RunInfo
 from tierscope.errors import BadInputError
 
 MOST_NOTES = 20
@@ -20,14 +21,17 @@ MOST_NOTES = 20
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Run folders read back. ``requests`` holds all of them, ``gaps`` the gaps between their deliveries; row i
-    of both is the same request. ``notes`` says what could not be read.
+    """Run folders read back: one table of all requests, in order of sending within each run.
+
+    ``step_gaps`` are the gaps between deliveries as steps made them, ``token_gaps`` as inter-token latency
+    counts them; row i of both is the same request. ``notes`` says what could not be read.
     """
 
     folders: tuple[Path, ...]
     infos: tuple[RunInfo, ...]
     requests: Requests
-    gaps: Gaps
+    step_gaps: Gaps
+    token_gaps: Gaps
     notes: list[str]
 
 
@@ -55,24 +59,51 @@ def load(folders: Sequence[Path]) -> Loaded:
     if not any(len(part) for part in parts):
         names = ", ".join(str(folder) for folder in folders)
         raise BadInputError(f"{names}: no request was recorded; there is nothing to analyse")
-    requests = with_latencies(table.concatenate(parts))
-    requests = requests.in_order(_order(requests))
-    gaps = delivery_gaps(requests)
-    return Loaded(tuple(folders), tuple(infos), with_steps(requests, gaps), gaps, _bounded(notes))
+    return from_requests(folders, infos, table.concatenate(parts), _bounded(notes))
+
+
+def from_requests(
+    folders: Sequence[Path], infos: Sequence[RunInfo], requests: Requests, notes: list[str]
+) -> Loaded:
+    """Put requests in order and derive what all answers need."""
+    requests = with_latencies(requests.in_order(_order(requests)))
+    step_gaps = deliveries.gaps(requests, together_ns=deliveries.STEP_NS)
+    token_gaps = deliveries.gaps(requests)
+    return Loaded(tuple(folders), tuple(infos), with_steps(requests, step_gaps), step_gaps, token_gaps, notes)
 
 
 def _read(folder: Path, number: int) -> tuple[RunInfo, Requests, list[str]]:
+    """One folder: its columns if they are whole and as new as its JSON lines, else the lines."""
+    info = records.read_info(folder)
+    notes: list[str] = []
+    if _packed(folder, info):
+        try:
+            return info, table.from_arrow(parquet.read_table(folder, table.COLUMNS), number), notes
+        except BadInputError as error:
+            if not _lines(folder):
+                raise
+            notes.append(f"{error}; the JSON lines were read instead")
     run = records.read_run(folder)
-    return run.info, table.from_records(run.records, number), run.notes
+    return run.info, table.from_records(run.records, number), [*notes, *run.notes]
 
 
-def _order(requests: Requests) -> Floats:
-    """Rank of each request: by run, then by the instant of sending (or of when it should have been sent)."""
+def _packed(folder: Path, info: RunInfo) -> bool:
+    path, lines = folder / PARQUET_FILE, _lines(folder)
+    if not path.is_file():
+        return False
+    newest_ns = max((line.stat().st_mtime_ns for line in lines), default=0)
+    return not lines or (info.status != "running" and path.stat().st_mtime_ns >= newest_ns)
+
+
+def _lines(folder: Path) -> list[Path]:
+    return list(folder.glob("requests-*.jsonl"))
+
+
+def _order(requests: Requests) -> Ints:
+    """Rows by run, then by the instant of sending (or of when it should have been sent)."""
     sent = requests.column("sent_at_s")
     at = np.where(np.isfinite(sent), sent, requests.column("scheduled_at_s"))
-    rank = np.empty(len(requests))
-    rank[np.lexsort((requests.column("index"), at, requests.column("run")))] = np.arange(len(requests))
-    return rank
+    return np.lexsort((requests.column("index"), at, requests.column("run"))).astype(np.int64)
 
 
 def _bounded(notes: list[str]) -> list[str]:

@@ -79,8 +79,8 @@ def describe(arm: Arm, law: TtftLaw | str) -> PrefillFit:
 def compare(baseline: TtftLaw, compared: TtftLaw, *, margin: float, names: tuple[str, str]) -> PrefillTest:
     """Equivalence of the two increments: two one-sided tests on the difference of their logarithms.
 
-    ``p_value`` is that of the equivalence test: small means shown to be equal within the margin. ``names`` are
-    those of the two tiers.
+    ``p_value`` is that of the equivalence test: small means shown to be equal within the margin. ``names``
+    are those of the two tiers.
     """
     low, high = max(baseline.n_low, compared.n_low), min(baseline.n_high, compared.n_high)
     if high - low < COMMON_LENGTHS * max(law.n_high - law.n_low for law in (baseline, compared)):
@@ -123,7 +123,7 @@ def _decide(ratio: Estimate, z: float, error: float, p_value: float, margin: flo
 
 def _around(value: float, log_error: float) -> Estimate:
     """An estimate with a lognormal interval."""
-    half = float(stats.norm.ppf(0.975)) * log_error
+    half = float(stats.norm.ppf(0.975)) * min(log_error, 100.0)  # beyond, the interval is endless anyway
     return intervals.estimate(value, value * math.exp(-half), value * math.exp(half))
 
 
@@ -133,8 +133,8 @@ def _cautions(law: TtftLaw, *, curved: bool) -> list[str]:
         said.append("With two prompt lengths the law is a straight line between them.")
     if law.queued_ratio > BUSY_QUEUE:
         said.append(
-            f"About {phrases.percent(round(law.queued_ratio, 2))} of requests queued, so that hardly any TTFT is "
-            "free of it; the increment is, if the queue is the same for all prompt lengths."
+            f"About {phrases.percent(round(law.queued_ratio, 2))} of requests queued, so that hardly any TTFT "
+            "is free of it; the increment is, if the queue is the same for all prompt lengths."
         )
     if law.log_increment_error > LARGEST_ERROR:
         said.append("The increment is too uncertain to show that prefill is unchanged.")
@@ -151,8 +151,8 @@ def _sentence(answer: Answer, ratio: Estimate, p_value: float, margin: float, na
     if answer == "changed":
         return f"{compared} prefills {shown} as fast as {baseline}."
     return (
-        f"The ratio of prefill speeds, {shown}, is neither shown to lie within {within} nor clearly beyond it "
-        f"({facts})."
+        f"The ratio of prefill speeds, {shown}, is neither shown to lie within {within} nor clearly beyond "
+        f"it ({facts})."
     )
 
 

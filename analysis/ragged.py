@@ -41,8 +41,8 @@ def sums(values: Floats, offsets: Ints) -> Floats:
 def sort_rows(values: Ints, offsets: Ints) -> Ints:
     """The values with each row sorted. Values are 0 or more.
 
-    Row number and value share one 64-bit key where they fit (gaps of 18 minutes in 8 million rows do), because
-    sorting one array of integers is five times faster than sorting by two keys.
+    Row number and value share one 64-bit key where they fit (gaps of 18 minutes in 8 million rows do),
+    because sorting one array of integers is five times faster than sorting by two keys.
     """
     rows = row_of(offsets)
     bits = int(values.max(initial=1)).bit_length()
@@ -52,7 +52,7 @@ def sort_rows(values: Ints, offsets: Ints) -> Ints:
 
 
 def quantiles(ordered: npt.NDArray[np.generic], offsets: Ints, q: float) -> Floats:
-    """The ``q`` quantile of each sorted row (linear between order statistics, as numpy's), NaN of an empty row."""
+    """The ``q`` quantile of each sorted row, linear between order statistics as numpy's; NaN of an empty one."""
     top = np.maximum(np.diff(offsets) - 1, 0)
     place = top * q
     lower = np.floor(place).astype(np.int64)

@@ -1,13 +1,13 @@
-"""What the report draws: points, curves, distributions and a timeline, bounded in size whatever the run's length."""
+"""What the report draws: points, curves, distributions, a timeline; bounded in size whatever the run's."""
 
 import math
 
 import numpy as np
 
 from analysis import intervals
+from analysis.arms import Arm
 from analysis.intervals import Floats
 from analysis.model import Curve, Distribution, Metric, PrefillPoint, TimelineBin
-from analysis.steps import Gaps
 from analysis.table import Requests
 from analysis.ttft_law import TtftLaw
 from analysis.window import mean_in_flight
@@ -50,8 +50,9 @@ def prefill_curve(tier: str, law: TtftLaw) -> Curve:
     return Curve(name=tier, x=x.tolist(), y=law.ttft_s(x).tolist())
 
 
-def distributions(tier: str, requests: Requests, gaps: Gaps) -> list[Distribution]:
-    """Shares per log-spaced bin of the metrics worth seeing whole; ``gaps`` of the same good requests."""
+def distributions(arm: Arm) -> list[Distribution]:
+    """Shares per log-spaced bin of the metrics worth seeing whole, over one tier's good requests."""
+    tier, requests, gaps = arm.tier, arm.good, arm.token_gaps
     series: list[tuple[Metric, Floats, Floats | None]] = [
         ("ttft", requests.column("ttft_s"), None),
         ("itl", gaps.gap_ns / 1e9 / gaps.tokens, gaps.tokens),

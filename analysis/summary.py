@@ -5,9 +5,11 @@ from collections import Counter
 import numpy as np
 
 from analysis import intervals
+from analysis.arms import Arm
+from analysis.deliveries import Gaps
 from analysis.intervals import Floats
 from analysis.model import ErrorGroup, Estimate, Metric, QuantileRow, TierSummary
-from analysis.steps import Gaps, tokens_per_delivery
+from analysis.steps import tokens_per_delivery
 from analysis.table import Requests
 from loadtest.records import OUTCOMES
 
@@ -25,10 +27,9 @@ MOST_ERROR_GROUPS = 50
 NO_ECHO = "–"
 
 
-def summarise_tier(tier: str, requests: Requests, gaps: Gaps) -> TierSummary:
-    """Summary of one tier; ``requests`` are its measured ones (failed too), ``gaps`` of the same rows."""
-    ok = requests.text("outcome") == "ok"
-    good = requests.where(ok)
+def summarise_tier(arm: Arm) -> TierSummary:
+    """Summary of one tier: counts over all its measured requests, latencies over those that succeeded."""
+    requests, good = arm.requests, arm.good
     step = good.column("step_s")
     per_delivery = tokens_per_delivery(good)
     step_s = intervals.median(step[np.isfinite(step)])
@@ -36,7 +37,7 @@ def summarise_tier(tier: str, requests: Requests, gaps: Gaps) -> TierSummary:
     outcomes = Counter(requests.text("outcome").tolist())
     echoed = Counter(name or NO_ECHO for name in good.text("echoed_tier").tolist())
     return TierSummary(
-        tier=tier,
+        tier=arm.tier,
         requests=len(requests),
         outcomes={name: outcomes[name] for name in OUTCOMES if outcomes[name]},
         echoed_tiers=dict(sorted(echoed.items())),
@@ -47,13 +48,13 @@ def summarise_tier(tier: str, requests: Requests, gaps: Gaps) -> TierSummary:
         tokens_per_s=_speed(per_delivery, step_s),
         stalled_gap_ratio=intervals.finite(_mean(stalled)),
         quantiles=[_row(metric, good.column(column)) for metric, column in METRICS.items()]
-        + [_gap_row(gaps.where(ok))],
+        + [_gap_row(arm.token_gaps)],
     )
 
 
 def group_errors(requests: Requests) -> tuple[list[ErrorGroup], list[str]]:
     """Failed requests by tier and cause, most frequent first, and a note on what did not fit."""
-    failed = requests.where(requests.text("outcome") != "ok")
+    failed = requests.where(~requests.text_is("outcome", "ok"))
     keys = zip(
         failed.text("requested_tier").tolist(),
         failed.text("outcome").tolist(),

@@ -1,8 +1,8 @@
-"""A closed-loop sweep: step time at each number of concurrently decoding own streams, and the largest there is.
+"""A closed-loop sweep: step time at each number of own decoding streams, and the largest number there is.
 
-A clean window is a stretch in which the number of decoding streams stands still at its largest: every gap inside
-it is a pure decode step of a known batch (if nobody else uses the server), because no own prompt is being
-prefilled. The independent unit is the window, not the gap.
+A clean window is a stretch in which the number of decoding streams stands still at its largest: every gap
+inside it is a pure decode step of a known batch (if nobody else uses the server), because no own prompt is
+being prefilled. The independent unit is the window, not the gap.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ import numpy as np
 from scipy import stats
 
 from analysis import intervals, numbers
+from analysis.deliveries import Gaps
 from analysis.intervals import Floats, Ints
 from analysis.model import BatchAnswer, Estimate, SweepPoint
-from analysis.steps import FEWEST_GAPS, Gaps
+from analysis.steps import FEWEST_GAPS
 from analysis.table import Requests
 from loadtest.plan import Closed, Plan
 
@@ -44,11 +45,10 @@ def levels(plan: Plan) -> list[tuple[str, int]]:
 
 
 def measure(requests: Requests, gaps: Gaps, plan: Plan) -> list[Level]:
-    """All levels of a sweep on one tier of one run; ``requests`` are its good ones, ``gaps`` of the same rows."""
-    stages = requests.text("stage")
+    """All levels of a sweep on one tier of one run; ``gaps`` belong to the rows of ``requests``, good ones."""
     found: list[Level] = []
     for stage, streams in levels(plan):
-        mine = np.asarray(stages == stage, dtype=np.bool_)
+        mine = requests.text_is("stage", stage)
         if mine.any():
             found.append(_level(stage, streams, requests.where(mine), gaps.where(mine)))
     return found
@@ -146,7 +146,7 @@ def largest_batch(tier: str, found: list[Level], *, alone: bool) -> BatchAnswer 
         f"{tier} decoded at most {numbers.counted(most, 'stream')} at once and made others wait when "
         f"{saturated[0].streams} were asked for: that is its largest batch, if nobody else used it."
         if saturated
-        else f"{tier} decoded {numbers.counted(most, 'stream')} at once, and nothing shows that it could not take more."
+        else f"{tier} decoded {numbers.counted(most, 'stream')} at once; nothing shows that it could not more."
     )
     return BatchAnswer(
         tier=tier,

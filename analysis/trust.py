@@ -1,4 +1,4 @@
-"""Reasons to believe the numbers, or not to: the client's health, failures, tiers that were not the ones asked."""
+"""Reasons to believe the numbers, or not to: the client's health, failures, tiers other than those asked."""
 
 import numpy as np
 
@@ -20,8 +20,8 @@ def judge(infos: tuple[RunInfo, ...], requests: Requests, tiers: list[str]) -> l
 
     ``requests`` are the measured ones of all tiers, failed ones included.
     """
-    good = requests.where(np.asarray(requests.text("outcome") == "ok", dtype=np.bool_))
-    items = [
+    good = requests.where(requests.text_is("outcome", "ok"))
+    return [
         _stamps(infos, requests),
         _coalescing(requests),
         *_client(infos),
@@ -33,7 +33,6 @@ def judge(infos: tuple[RunInfo, ...], requests: Requests, tiers: list[str]) -> l
         *_prefill_load(good, tiers),
         *_token_counts(good),
     ]
-    return items
 
 
 def _item(topic: str, level: Level, sentence: str) -> TrustItem:
@@ -64,11 +63,11 @@ def _coalescing(requests: Requests) -> TrustItem:
     share = float(requests.column("coalesced_events").sum()) / events if events else 0.0
     level = _graded(share, COALESCED_CAUTION, COALESCED_BAD)
     if level == "good":
-        sentence = f"{percent(share)} of events came in one read with an earlier one."
+        sentence = f"{percent(round(share, 4))} of events came in one read with an earlier one."
     else:
         sentence = (
-            f"{percent(share)} of events came in one read with an earlier one, so their stamps are upper bounds: "
-            "a proxy, or a server that sends several tokens at once."
+            f"{percent(round(share, 4))} of events came in one read with an earlier one, so their stamps are upper "
+            "bounds: a proxy, or a server that sends several tokens at once."
         )
     return _item("coalescing", level, sentence)
 
@@ -102,7 +101,7 @@ def _lag(healths: list[ClientHealth]) -> TrustItem:
 
 def _failures(requests: Requests) -> TrustItem:
     total = len(requests)
-    failed = int(np.sum(requests.text("outcome") != "ok"))
+    failed = int(np.sum(~requests.text_is("outcome", "ok")))
     if total == 0:
         return _item("failures", "bad", "No request was measured.")
     if failed == 0:
@@ -111,8 +110,8 @@ def _failures(requests: Requests) -> TrustItem:
     return _item(
         "failures",
         _graded(share, FAILED_CAUTION, FAILED_BAD),
-        f"{failed} of {numbers.counted(total, 'measured request')} failed ({percent(round(share, 4))}); latencies are "
-        "of those that succeeded, and slow ones may be among the failed.",
+        f"{failed} of {numbers.counted(total, 'measured request')} failed ({percent(round(share, 4))}); "
+        "latencies are of those that succeeded, and slow ones may be among the failed.",
     )
 
 
@@ -141,7 +140,7 @@ def _steadiness(good: Requests, tiers: list[str]) -> TrustItem:
     return _item(
         "steady state",
         "caution",
-        f"{'; '.join(moved)} from the first third of the run to the last: a mean over it describes no single state.",
+        f"{'; '.join(moved)} from the first third of the run to the last: a mean describes no single state.",
     )
 
 
@@ -177,8 +176,8 @@ def _caches(good: Requests) -> list[TrustItem]:
         _item(
             "prefix cache",
             "caution",
-            f"{percent(round(share, 3))} of prompt tokens came from the server's cache; the prefill law counts only "
-            "the others.",
+            f"{percent(round(share, 3))} of prompt tokens came from the server's cache; the prefill law counts "
+            "only the others.",
         )
     ]
 
@@ -187,32 +186,32 @@ def _prefill_load(good: Requests, tiers: list[str]) -> list[TrustItem]:
     items = []
     for tier in tiers:
         share = steps.loaded_share(_of(good, tier))
-        if share >= steps.CAUTION_STALLED:
-            refused = share >= steps.REFUSE_STALLED
+        if share >= steps.CAUTION_LOADED:
+            refused = share >= steps.REFUSE_LOADED
             items.append(
                 _item(
                     "prefill load",
                     "bad" if refused else "caution",
-                    f"{percent(round(share, 3))} of {tier}'s gaps carry somebody's prefill, so that its step time "
-                    f"{'cannot be read' if refused else 'reads up to a few per cent too long'}.",
+                    f"{percent(round(share, 3))} of {tier}'s gaps carry somebody's prefill, so that its step "
+                    f"time {'cannot be read' if refused else 'reads up to a few per cent too long'}.",
                 )
             )
     return items
 
 
 def _token_counts(good: Requests) -> list[TrustItem]:
-    estimated = int(np.sum(good.text("tokens_source") == "events"))
+    estimated = int(np.sum(good.text_is("tokens_source", "events")))
     if not estimated:
         return []
     return [
         _item(
             "token counts",
             "caution",
-            f"The server did not count the tokens of {numbers.counted(estimated, 'request')}; events were counted "
-            "instead, and an event may carry several tokens.",
+            f"The server did not count the tokens of {numbers.counted(estimated, 'request')}; events were "
+            "counted instead, and an event may carry several tokens.",
         )
     ]
 
 
 def _of(requests: Requests, tier: str) -> Requests:
-    return requests.where(np.asarray(requests.text("requested_tier") == tier, dtype=np.bool_))
+    return requests.where(requests.text_is("requested_tier", tier))

@@ -2,10 +2,11 @@
 
     TTFT = f(n) + W + e        f(n) = a + b·n + c·n²        (n: uncached prompt tokens)
 
-W is the wait in the queue: 0, or exponential with mean μ if the request is queued. e is normal noise with spread
-σ·f + s0. The fixed part ``a`` holds network, ingest and the rest of the step that was running; it moves by half a
-step between tiers of different batch and is never compared. The increment D = f(n_high) − f(n_low) is prefill
-alone, and is a parameter of the fit: f(n) = F + D·((1 − q)·u + q·u²) with u = (n − n_low)/(n_high − n_low).
+W is the wait in the queue: 0, or exponential with mean μ if the request is queued. e is normal noise with
+spread σ·f + s0. The fixed part ``a`` holds network, ingest and the rest of the step that was running; it
+moves by half a step between tiers of different batch and is never compared. The increment D = f(n_high) −
+f(n_low) is prefill alone, and is a parameter of the fit: f(n) = F + D·((1 − q)·u + q·u²) with u = (n −
+n_low)/(n_high − n_low).
 """
 
 import math
@@ -72,11 +73,13 @@ class TtftLaw:
 def fit(prompt_tokens: Floats, ttft_s: Floats) -> TtftLaw | str:
     """Fit the law by maximum likelihood, or say in a clause why it cannot be.
 
-    Both arrays hold one positive value a request. Weak priors keep what the data cannot see (the mean wait of a
-    queue that is never entered) from making the curvature singular.
+    Both arrays hold one positive value a request. Weak priors keep what the data cannot see (the mean wait of
+    a queue that is never entered) from making the curvature singular.
     """
     if prompt_tokens.size < FEWEST_REQUESTS:
-        return f"{prompt_tokens.size} answered requests are too few for the TTFT law; it takes {FEWEST_REQUESTS}"
+        return (
+            f"{prompt_tokens.size} answered requests are too few for the TTFT law; it takes {FEWEST_REQUESTS}"
+        )
     low, high = (float(end) for end in np.quantile(prompt_tokens, [0.05, 0.95]))
     if high < LEAST_SPAN * max(low, 1.0):
         return f"the TTFT law takes prompt lengths that are {LEAST_SPAN} times apart at least"
@@ -86,9 +89,10 @@ def fit(prompt_tokens: Floats, ttft_s: Floats) -> TtftLaw | str:
         return f"the TTFT law takes {FEWEST_AT_A_LENGTH} requests at either end of the prompt lengths"
     starts = problem.starts(bent=middle >= FEWEST_AT_A_LENGTH)
     bounds = _BOUNDS[: starts[0].size]
-    found = likelihood.descend(problem.thinned().loss, starts, bounds)
-    if problem.u.size > _THIN:
-        found = likelihood.descend(problem.loss, [found], bounds)
+    thin = problem.thinned()
+    found = likelihood.descend(thin.loss, starts, bounds, scale=thin.u.size)
+    if thin.u.size < problem.u.size:
+        found = likelihood.descend(problem.loss, [found], bounds, scale=problem.u.size)
     return problem.law(found, likelihood.standard_errors(problem.loss, found))
 
 
@@ -121,8 +125,11 @@ class _Problem:
         return replace(self, u=self.u[::step], ttft=self.ttft[::step])
 
     def starts(self, *, bent: bool) -> list[Floats]:
-        """Where to descend from: the law laid through low, lower and middle quantiles, below a queue above it."""
-        low, high = self.ttft[self.u <= np.quantile(self.u, 0.25)], self.ttft[self.u >= np.quantile(self.u, 0.75)]
+        """Where to descend from: laws through lower and lower quantiles, each with a queue for what is above."""
+        low, high = (
+            self.ttft[self.u <= np.quantile(self.u, 0.25)],
+            self.ttft[self.u >= np.quantile(self.u, 0.75)],
+        )
         found = []
         for q, queued, noise in ((0.05, 1.0, 0.1), (0.25, 0.0, 0.3), (0.25, -2.0, 0.5), (0.5, -3.0, 1.0)):
             base = float(np.quantile(low, q))

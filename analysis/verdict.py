@@ -8,7 +8,7 @@ more requests it would take.
 import math
 from typing import Literal
 
-from analysis import decode, numbers, phrases, prefill, steps
+from analysis import cautions, decode, numbers, phrases, prefill, steps
 from analysis.arms import Arm
 from analysis.model import Conclusion, DecodeTest, Estimate, PrefillTest, Verdict
 from analysis.ttft_law import MODEL_FLOOR, TtftLaw
@@ -16,9 +16,6 @@ from analysis.ttft_law import MODEL_FLOOR, TtftLaw
 ENOUGH_PER_TIER = 80
 """Requests at which both tests have a power of about 0.9 on ordinary servers (docs/inference.md)."""
 MOST_FACTOR = 50
-TRAP = (1.02, 1.6)
-"""By how much a smaller batch alone can speed prefill up where prompts are prefilled in small chunks."""
-TTFT_DIFFERS = 1.05
 
 Answer = Literal["changed", "unchanged", "inconclusive"]
 _CONCLUSIONS: dict[tuple[Answer, Answer], Conclusion] = {
@@ -52,7 +49,7 @@ def compare(
         decode=decode_test,
         prefill=prefill_test,
         more_requests_per_tier=more,
-        cautions=_cautions(arms, laws, decode_test, prefill_test),
+        cautions=cautions.of_verdict(arms, laws, decode_test, prefill_test),
     )
 
 
@@ -111,10 +108,10 @@ def _refusal(arms: tuple[Arm, Arm]) -> str | None:
     """Why decode cannot be compared although there are gaps, or None."""
     for arm in arms:
         share = steps.loaded_share(arm.good)
-        if share >= steps.REFUSE_STALLED:
+        if share >= steps.REFUSE_LOADED:
             return (
-                f"{phrases.percent(round(share, 2))} of {arm.tier}'s gaps carry somebody's prefill, so that its "
-                "step time cannot be read"
+                f"{phrases.percent(round(share, 2))} of {arm.tier}'s gaps carry somebody's prefill, so that "
+                "its step time cannot be read"
             )
     return None
 
@@ -156,49 +153,3 @@ def _more_text(more: int | None) -> str:
     if more is None:
         return "More requests of the same kind would not settle it."
     return f"About {more} more requests per tier would settle it."
-
-
-def _cautions(
-    arms: tuple[Arm, Arm],
-    laws: tuple[TtftLaw | str, TtftLaw | str],
-    decode_test: DecodeTest,
-    prefill_test: PrefillTest,
-) -> list[str]:
-    said: list[str] = []
-    baseline, compared = arms[0].tier, arms[1].tier
-    prefills, decodes = prefill_test.speed_ratio.value or 1.0, decode_test.speed_ratio.value or 1.0
-    same_way = (prefills - 1) * (decodes - 1) > 0
-    larger = max(prefills, 1 / prefills)
-    if prefill_test.answer != "unchanged" and same_way and TRAP[0] < larger < TRAP[1]:
-        said.append(
-            "A smaller batch alone can make prefill look up to 1.6 times as fast where prompts are prefilled in "
-            "small chunks: decoding sequences then take less of each chunk's budget. This is no proof of faster "
-            "hardware."
-        )
-    if isinstance(laws[0], TtftLaw) and isinstance(laws[1], TtftLaw):
-        if prefill_test.answer == "unchanged":
-            said += _fixed_part(laws[0], laws[1], (baseline, compared))
-        waits = [law.queued_ratio * law.queue_mean_s for law in laws if isinstance(law, TtftLaw)]
-        if max(waits) > 0.2 * min(law.increment_s for law in laws if isinstance(law, TtftLaw)):
-            said.append(
-                "Requests waited in a queue for a good part of their TTFT. The comparison of prefill is free of "
-                "it as long as the queue does not depend on the prompt's length."
-            )
-    failed = [1 - len(arm.good) / len(arm.requests) if len(arm.requests) else 0.0 for arm in arms]
-    if abs(failed[0] - failed[1]) > 0.05:
-        said.append(
-            f"Failures differ: {phrases.percent(round(failed[0], 3))} on {baseline}, "
-            f"{phrases.percent(round(failed[1], 3))} on {compared}. Those that failed may be the slow ones."
-        )
-    return said
-
-
-def _fixed_part(baseline: TtftLaw, compared: TtftLaw, names: tuple[str, str]) -> list[str]:
-    """Why TTFT of short prompts differs although prefill does not."""
-    differ = baseline.base_s / compared.base_s if compared.base_s > 0 else 1.0
-    if 1 / TTFT_DIFFERS < differ < TTFT_DIFFERS:
-        return []
-    return [
-        f"TTFT of short prompts differs all the same ({numbers.duration(baseline.base_s)} on {names[0]}, "
-        f"{numbers.duration(compared.base_s)} on {names[1]}): it holds half a running step, and steps differ."
-    ]

@@ -1,8 +1,9 @@
 """From a step time to a batch, when chip and model are known: the roofline law inverted, with its doubt.
 
-The batch B solves t(B, B·c) = t̂, c the mean context of the sequences in the batch. Three things are not known
-exactly: t̂ (its interval), the law (``LAW_ERROR``), and c, which belongs to other users. The interval comes from
-drawing all three; ε = ∂ln t / ∂ln B says what it must be like: an error of the law of 10 % is one of 10 %/ε in B.
+The batch B solves t(B, B·c) = t̂, c the mean context of the sequences in the batch. Three things are not
+known exactly: t̂ (its interval), the law (``LAW_ERROR``), and c, which belongs to other users. The interval
+comes from drawing all three; ε = ∂ln t / ∂ln B says what it must be like: an error of the law of 10 % is one
+of 10 %/ε in B.
 """
 
 import math
@@ -18,11 +19,12 @@ from mockserver.hardware import Deployment
 from mockserver.roofline import Law
 
 LAW_ERROR = 0.10
-"""Standard deviation of ln(measured step / law). Published serving points scatter by more about a law that knows
-nothing of the engine, and by less once its efficiencies are fitted to the server (docs/inference.md)."""
+"""Standard deviation of ln(measured step / law): what is left once the efficiencies suit the server. A law with
+the efficiencies of a data sheet is off by more, and then so is the batch."""
 CONTEXT_TOKENS, CONTEXT_SPREAD = 2000.0, 0.7
 """Mean context of other users' sequences where nobody says: between 500 and 8,000 tokens in 95 of 100 cases.
-Azure's code trace of 2023 has a mean of 2,048 prompt tokens; DeepSeek reported a mean KV length of 4,989 (2025)."""
+Azure's code trace of 2023 has a mean of 2,048 prompt tokens; DeepSeek reported a mean KV length of 4,989
+(2025)."""
 GIVEN_CONTEXT_SPREAD = 0.3
 SMALLEST_SENSITIVITY, LARGEST_SPAN = 0.1, 4.0
 """Below that ε, or above that ratio of the interval's ends, the batch is not identified."""
@@ -37,7 +39,7 @@ class Inversion:
     batch: Estimate
     sensitivity: float
     too_fast: bool
-    """The measured step is shorter than the law's floor by more than its error: the hardware is another one."""
+    """The step is shorter than the law's floor by more than the law's error: the hardware is another one."""
 
 
 def invert(
@@ -108,15 +110,16 @@ def _sentence(tier: str, found: Inversion, identified: bool, context_tokens: flo
     context = f"mean context {known} {numbers.tokens(context_tokens or CONTEXT_TOKENS)}"
     if found.too_fast:
         return (
-            f"{tier}'s step is shorter than this hardware takes for a single sequence: it runs on something else, or "
-            f"its efficiencies are underrated. No batch can be said."
+            f"{tier}'s step is shorter than this hardware takes for a single sequence: it runs on something "
+            f"else, or its efficiencies are underrated. No batch can be said."
         )
     if (found.batch.low or 0) >= LARGEST_BATCH:
         return f"{tier}'s step is longer than this hardware takes for any batch up to {LARGEST_BATCH:.0f}."
     if identified:
         return f"On this hardware {tier}'s step time means a batch of {shown} ({context})."
     return (
-        f"{tier}'s step time hardly depends on its batch here (ε = {found.sensitivity:.2f}): anywhere in {shown} "
+        f"{tier}'s step time depends too little on its batch here (ε = {found.sensitivity:.2f}): anywhere in "
+        f"{numbers.estimate(Estimate(value=None, low=found.batch.low, high=found.batch.high), numbers.PLAIN)} "
         f"fits ({context})."
     )
 

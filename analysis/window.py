@@ -1,4 +1,4 @@
-"""Which requests are measured, how many were in flight, and whether the run stood still while it was measured."""
+"""Which requests count, how many were in flight, and whether the server stood still meanwhile."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class Drift:
 def measured(requests: Requests) -> Bools:
     """True for requests that count: not warm-up, and not cut off by our own end of the run."""
     warmup = requests.frame["warmup"].to_numpy(dtype=np.bool_)
-    return np.asarray(~warmup & (requests.text("outcome") != "cancelled"), dtype=np.bool_)
+    return ~warmup & ~requests.text_is("outcome", "cancelled")
 
 
 def mean_in_flight(begin_s: Floats, end_s: Floats, edges_s: Floats) -> Floats:
