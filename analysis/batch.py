@@ -37,9 +37,9 @@ def from_step_ratio(ratio: Estimate, *, names: tuple[str, str]) -> BatchAnswer:
             sentence = f"{compared} is the slower tier, so the bound does not apply to it."
     else:
         sentence = (
-            f"If {baseline} and {compared} run on equal machines and differ in batch alone, {baseline}'s batch "
-            f"is at least {numbers.number(low, numbers.RATIO)} that of {compared}: a step cannot shrink by more "
-            f"than its batch does. From above, timing of two tiers bounds nothing."
+            f"If {baseline} and {compared} run on equal machines and differ in batch alone, the batch of "
+            f"{baseline} is at least {numbers.number(low, numbers.RATIO)} that of {compared}: a step cannot "
+            f"shrink by more than its batch does. From above, timing of two tiers bounds nothing."
         )
     return BatchAnswer(
         tier=compared,
@@ -78,14 +78,14 @@ def from_prices(
     """Batch ratio and batch share of the compared tier's step, over the interval of margin ratios."""
     baseline, compared = names
     story = (
-        f"A price ratio of {price_ratio:g}, at margins between {margin_ratios[0]:g} and {margin_ratios[1]:g} of "
-        f"one another,"
+        f"A price ratio of {price_ratio:g}, at margins between {margin_ratios[0]:g} and "
+        f"{margin_ratios[1]:g} of one another,"
     )
     if ratio.value is None or ratio.low is None or ratio.high is None or ratio.low <= 1:
         why = f"{compared} is not shown to be the faster tier, so prices say nothing of its batch."
         return [_priced(compared, Estimate(value=None), "batch ratio baseline/compared", why)]
     if price_ratio / margin_ratios[0] <= 1:
-        why = f"{story} contradicts a tier that is faster by its batch alone: its tokens would have to cost more."
+        why = f"{story} contradicts a tier that is faster by its batch alone: its tokens would cost more."
         return [_priced(compared, Estimate(value=None), "batch ratio baseline/compared", why)]
     batches = Estimate(
         value=priced_batch_ratio(ratio.value, price_ratio),
@@ -98,14 +98,15 @@ def from_prices(
             compared,
             batches,
             "batch ratio baseline/compared",
-            f"{story} means that {baseline}'s batch is {numbers.estimate(batches, numbers.RATIO)} that of {compared}.",
+            f"{story} means that {baseline}'s batch is {numbers.estimate(batches, numbers.RATIO)} that of "
+            f"{compared}.",
         ),
         _priced(
             compared,
             share,
             "batch share of step, compared",
-            f"{story} leaves the batch {numbers.estimate(share, numbers.PERCENT)} of {compared}'s step; the rest "
-            f"is paid whatever the batch.",
+            f"{story} leaves the batch {numbers.estimate(share, numbers.PERCENT)} of {compared}'s step; the "
+            f"rest is paid whatever the batch.",
         ),
     ]
 

@@ -34,21 +34,23 @@ def _chunk_trap(decode: DecodeTest, prefill: PrefillTest) -> list[str]:
     same_way = (prefills - 1) * (decodes - 1) > 0
     if prefill.answer == "unchanged" or not same_way or not TRAP[0] < max(prefills, 1 / prefills) < TRAP[1]:
         return []
-    return [
+    sentence = (
         "A smaller batch alone can make prefill look up to 1.6 times as fast where prompts are prefilled in "
         "small chunks, because decoding sequences then take less of each chunk's budget. This is no proof of "
         "faster hardware."
-    ]
+    )
+    return [sentence]
 
 
 def _queue(baseline: TtftLaw, compared: TtftLaw) -> list[str]:
     waits = [law.queued_ratio * law.queue_mean_s for law in (baseline, compared)]
     if max(waits) <= LONG_WAIT_RATIO * min(baseline.increment_s, compared.increment_s):
         return []
-    return [
-        f"Requests waited in a queue for {numbers.duration(waits[0])} and {numbers.duration(waits[1])} in the "
-        "mean. The comparison of prefill is free of it if the wait does not depend on the prompt's length."
-    ]
+    sentence = (
+        f"Requests queued for {numbers.duration(waits[0])} and {numbers.duration(waits[1])} in the mean. The "
+        "comparison of prefill is free of it if the wait does not depend on the prompt's length."
+    )
+    return [sentence]
 
 
 def _fixed_part(
@@ -58,11 +60,12 @@ def _fixed_part(
     ratio = baseline.base_s / compared.base_s if compared.base_s > 0 else 1.0
     if prefill.answer != "unchanged" or 1 / FIXED_DIFFERS < ratio < FIXED_DIFFERS:
         return []
-    return [
+    sentence = (
         f"TTFT of short prompts differs all the same, {numbers.duration(baseline.base_s)} on {names[0]} and "
-        f"{numbers.duration(compared.base_s)} on {names[1]}. That is no prefill: it holds network, ingest and "
-        "half of the step that was running, and steps differ between tiers."
-    ]
+        f"{numbers.duration(compared.base_s)} on {names[1]}. That is no prefill: it holds network, ingest "
+        "and half of the step that was running, and steps differ between tiers."
+    )
+    return [sentence]
 
 
 def _failures(arms: tuple[Arm, Arm]) -> list[str]:

@@ -115,7 +115,8 @@ def _decide(
                 f"{phrases.percent(abs(math.expm1(mean)))}: gaps are stalled unequally ({facts})."
             )
         return "unchanged", (
-            f"{compared} and {baseline} decode equally fast within ±{phrases.percent(margin)}: {shown} ({facts})."
+            f"{compared} and {baseline} decode equally fast within ±{phrases.percent(margin)}: {shown} "
+            f"({facts})."
         )
     return "inconclusive", (
         f"The ratio of decode speeds, {shown}, neither lies inside ±{phrases.percent(margin)} nor clearly "

@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 SHORTEST_BLOCK = 8
 """Fewest consecutive observations resampled together: the autocorrelation allowed for in any case."""
 FEWEST_BLOCKS = 5
-RESAMPLES = 1000
+RESAMPLES = 400
 _CELLS = 20_000_000  # of a bootstrap's resampled values: 160 MB at the most
 
 

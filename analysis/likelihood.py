@@ -20,14 +20,12 @@ def descend(loss: Loss, starts: Sequence[Floats], bounds: Bounds, *, scale: floa
     ``scale`` is the number of observations: the descent sees the loss per observation, without which its
     first step leaves the valley.
     """
+
+    def per_observation(at: Floats) -> float:
+        return loss(at) / scale
+
     found = [
-        optimize.minimize(
-            lambda at: loss(at) / scale,
-            start,
-            method="SLSQP",
-            bounds=bounds,
-            options={"ftol": 1e-10, "maxiter": 500},
-        )
+        optimize.minimize(per_observation, start, method="SLSQP", bounds=bounds, tol=1e-10)
         for start in starts
     ]
     return np.asarray(min(found, key=lambda result: float(result.fun)).x, dtype=np.float64)

@@ -133,7 +133,7 @@ def _cautions(law: TtftLaw, *, curved: bool) -> list[str]:
         said.append("With two prompt lengths the law is a straight line between them.")
     if law.queued_ratio > BUSY_QUEUE:
         said.append(
-            f"About {phrases.percent(round(law.queued_ratio, 2))} of requests queued, so that hardly any TTFT "
+            f"About {phrases.percent(round(law.queued_ratio, 2))} of requests queued, so hardly any TTFT "
             "is free of it; the increment is, if the queue is the same for all prompt lengths."
         )
     if law.log_increment_error > LARGEST_ERROR:

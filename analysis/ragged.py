@@ -52,7 +52,7 @@ def sort_rows(values: Ints, offsets: Ints) -> Ints:
 
 
 def quantiles(ordered: npt.NDArray[np.generic], offsets: Ints, q: float) -> Floats:
-    """The ``q`` quantile of each sorted row, linear between order statistics as numpy's; NaN of an empty one."""
+    """The ``q`` quantile of each sorted row, linear between order statistics; NaN of an empty one."""
     top = np.maximum(np.diff(offsets) - 1, 0)
     place = top * q
     lower = np.floor(place).astype(np.int64)

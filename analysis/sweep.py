@@ -45,7 +45,7 @@ def levels(plan: Plan) -> list[tuple[str, int]]:
 
 
 def measure(requests: Requests, gaps: Gaps, plan: Plan) -> list[Level]:
-    """All levels of a sweep on one tier of one run; ``gaps`` belong to the rows of ``requests``, good ones."""
+    """All levels of a sweep on one tier of one run; ``gaps`` belong to the rows of good ``requests``."""
     found: list[Level] = []
     for stage, streams in levels(plan):
         mine = requests.text_is("stage", stage)
@@ -146,7 +146,7 @@ def largest_batch(tier: str, found: list[Level], *, alone: bool) -> BatchAnswer 
         f"{tier} decoded at most {numbers.counted(most, 'stream')} at once and made others wait when "
         f"{saturated[0].streams} were asked for: that is its largest batch, if nobody else used it."
         if saturated
-        else f"{tier} decoded {numbers.counted(most, 'stream')} at once; nothing shows that it could not more."
+        else f"{tier} decoded {numbers.counted(most, 'stream')} at once, and may well be able to do more."
     )
     return BatchAnswer(
         tier=tier,

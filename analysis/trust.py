@@ -66,8 +66,8 @@ def _coalescing(requests: Requests) -> TrustItem:
         sentence = f"{percent(round(share, 4))} of events came in one read with an earlier one."
     else:
         sentence = (
-            f"{percent(round(share, 4))} of events came in one read with an earlier one, so their stamps are upper "
-            "bounds: a proxy, or a server that sends several tokens at once."
+            f"{percent(round(share, 4))} of events came in one read with an earlier one, so their stamps are "
+            "upper bounds: a proxy, or a server that sends several tokens at once."
         )
     return _item("coalescing", level, sentence)
 
@@ -176,8 +176,8 @@ def _caches(good: Requests) -> list[TrustItem]:
         _item(
             "prefix cache",
             "caution",
-            f"{percent(round(share, 3))} of prompt tokens came from the server's cache; the prefill law counts "
-            "only the others.",
+            f"{percent(round(share, 3))} of prompt tokens came from the server's cache; the prefill law "
+            "counts only the others.",
         )
     ]
 

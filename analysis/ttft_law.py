@@ -125,7 +125,7 @@ class _Problem:
         return replace(self, u=self.u[::step], ttft=self.ttft[::step])
 
     def starts(self, *, bent: bool) -> list[Floats]:
-        """Where to descend from: laws through lower and lower quantiles, each with a queue for what is above."""
+        """Where to descend from: laws through several quantiles, each with a queue for what is above."""
         low, high = (
             self.ttft[self.u <= np.quantile(self.u, 0.25)],
             self.ttft[self.u >= np.quantile(self.u, 0.75)],

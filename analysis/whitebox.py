@@ -19,8 +19,8 @@ from mockserver.hardware import Deployment
 from mockserver.roofline import Law
 
 LAW_ERROR = 0.10
-"""Standard deviation of ln(measured step / law): what is left once the efficiencies suit the server. A law with
-the efficiencies of a data sheet is off by more, and then so is the batch."""
+"""Standard deviation of ln(measured step / law): what is left once the efficiencies suit the server. A law
+with the efficiencies of a data sheet is off by more, and then so is the batch."""
 CONTEXT_TOKENS, CONTEXT_SPREAD = 2000.0, 0.7
 """Mean context of other users' sequences where nobody says: between 500 and 8,000 tokens in 95 of 100 cases.
 Azure's code trace of 2023 has a mean of 2,048 prompt tokens; DeepSeek reported a mean KV length of 4,989
@@ -117,10 +117,10 @@ def _sentence(tier: str, found: Inversion, identified: bool, context_tokens: flo
         return f"{tier}'s step is longer than this hardware takes for any batch up to {LARGEST_BATCH:.0f}."
     if identified:
         return f"On this hardware {tier}'s step time means a batch of {shown} ({context})."
+    low, high = (numbers.number(end, digits=2) for end in (found.batch.low, found.batch.high))
     return (
-        f"{tier}'s step time depends too little on its batch here (ε = {found.sensitivity:.2f}): anywhere in "
-        f"{numbers.estimate(Estimate(value=None, low=found.batch.low, high=found.batch.high), numbers.PLAIN)} "
-        f"fits ({context})."
+        f"On this hardware {tier}'s step time fits any batch from {low} to {high}: not identified "
+        f"(ε = {found.sensitivity:.2f}, {context})."
     )
 
 
