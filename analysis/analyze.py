@@ -30,6 +30,7 @@ def analyze(
     compared: str | None = None,
     deployment: Deployment | None = None,
     context_tokens: float | None = None,
+    law_error: float = whitebox.LAW_ERROR,
     price_ratio: float | None = None,
     margin_ratios: tuple[float, float] = batch.MARGIN_RATIOS,
     prefill_margin: float = 0.10,
@@ -37,10 +38,10 @@ def analyze(
 ) -> Report:
     """Say what some run folders of one target tell about it.
 
-    ``deployment`` and ``context_tokens`` (mean context of the sequences that share a step) are for the
-    white-box batch, ``price_ratio`` (compared / baseline) and ``margin_ratios`` for the priced one. A change
-    of prefill or decode by less than its margin is no change. Raises BadInputError where the folders cannot
-    be used.
+    ``deployment``, ``context_tokens`` (mean context of the sequences that share a step) and ``law_error``
+    (standard deviation of ln step about the deployment's law) are for the white-box batch, ``price_ratio``
+    (compared / baseline) and ``margin_ratios`` for the priced one. A change of prefill or decode by less than
+    its margin is no change. Raises BadInputError where the folders cannot be used.
     """
     loaded = load(folders)
     counted = window.measured(loaded.requests)
@@ -62,7 +63,7 @@ def analyze(
         prefill=[prefill.describe(arm, laws[arm.tier]) for arm in tiers],
         batch=[
             *_batch_from_tiers(answer, price_ratio, margin_ratios),
-            *_batch_from_hardware(summaries, levels, deployment, context_tokens),
+            *_batch_from_hardware(summaries, levels, deployment, context_tokens, law_error),
             *_batch_from_sweep(levels),
         ],
         figures=_figures(loaded, tiers, laws, levels),
@@ -115,12 +116,15 @@ def _batch_from_hardware(
     levels: dict[str, list[Level]],
     deployment: Deployment | None,
     context_tokens: float | None,
+    law_error: float,
 ) -> list[BatchAnswer]:
     """White box for each tier; not in a sweep, whose step time is no single one."""
     if deployment is None:
         return []
     found = (
-        whitebox.answer(tier.tier, tier.step_s, deployment, context_tokens=context_tokens)
+        whitebox.answer(
+            tier.tier, tier.step_s, deployment, context_tokens=context_tokens, law_error=law_error
+        )
         for tier in summaries
         if not levels[tier.tier]
     )

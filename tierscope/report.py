@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from tierscope.errors import BadInputError
 
+_OWN_LAW_ERROR = 0.05
+"""Of ln step, where the server is the mock: its noise, and own requests longer than the hidden ones."""
+
 if TYPE_CHECKING:
     from mockserver.hardware import Deployment
 
@@ -26,12 +29,15 @@ def report_runs(
     from analysis import report
     from analysis.analyze import analyze
 
+    deployment, context_tokens, law_error = _hardware(hardware)
     page = html if html is not None else runs[0] / "report.html"
     model = analyze(
         runs,
         baseline=baseline,
         compared=compared,
-        deployment=_deployment(hardware),
+        deployment=deployment,
+        context_tokens=context_tokens,
+        law_error=law_error,
         price_ratio=price_ratio,
         prefill_margin=margin,
     )
@@ -43,16 +49,24 @@ def report_runs(
             print(path)
 
 
-def _deployment(hardware: str | None) -> "Deployment | None":
-    """Read the deployment of a shipped profile by name, or of any TOML file."""
+def _hardware(hardware: str | None) -> "tuple[Deployment | None, float | None, float]":
+    """Read the deployment of a shipped profile by name, or of any TOML file, and what is known with it.
+
+    That is the mean context of other users' sequences and the law's error: a shipped profile is played by the
+    very law that is inverted.
+    """
+    from analysis.whitebox import LAW_ERROR
+
     if hardware is None:
-        return None
+        return None, None, LAW_ERROR
     from mockserver import config
     from mockserver.hardware import load_deployment
 
     if hardware in config.shipped():
-        return config.load(hardware).deployment
+        profile = config.load(hardware)
+        contexts = [config.mean_context_tokens(tier) for tier in profile.tiers]
+        return profile.deployment, sum(contexts) / len(contexts), _OWN_LAW_ERROR
     if not Path(hardware).is_file():
         names = ", ".join(config.shipped())
         raise BadInputError(f"--hardware: {hardware!r} is no file and no shipped profile; shipped: {names}")
-    return load_deployment(Path(hardware))
+    return load_deployment(Path(hardware)), None, LAW_ERROR
