@@ -21,6 +21,7 @@ from loadtest.tls import TlsSession, reason
 
 READ, WRITE = 1, 2
 _HANDSHAKE_BYTES = 65536
+_LONG_NS = 2**62
 
 
 class ConnectError(Exception):
@@ -48,8 +49,8 @@ class Waiter:
         self._cancelled = True
         self.wake.set()
 
-    def wait(self, deadline_ns: int, words: str) -> None:
-        """Block until woken or the deadline.
+    def wait(self, deadline_ns: int, words: str, at_most_ns: int = _LONG_NS) -> None:
+        """Block until woken, until the deadline, or for ``at_most_ns``, whichever comes first.
 
         Raises DeadlineError with ``words`` if the deadline has passed, CancelledError after ``cancel``.
         """
@@ -58,7 +59,7 @@ class Waiter:
         left_ns = deadline_ns - self._clock.now_ns()
         if left_ns <= 0:
             raise DeadlineError(words)
-        self.wake.wait(left_ns / 1e9)
+        self.wake.wait(min(left_ns, at_most_ns) / 1e9)
         if self._cancelled:
             raise CancelledError
 

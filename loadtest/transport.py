@@ -199,8 +199,10 @@ class Call:
         """Let the hub call back for each read, and watch the deadlines until the call has ended."""
         self._waiter.wake.clear()
         connection.watcher.start(self._on_readable if connection.tls is None else self._on_ciphertext)
+        idle_ns = int(self._transport.timeouts.idle_s * 1e9)
         while not self._ended:
-            self._waiter.wait(*self._deadline())
+            # A read during the wait can bring the deadline forward, but not to before idle_ns from now.
+            self._waiter.wait(*self._deadline(), at_most_ns=idle_ns)
 
     def _deadline(self) -> tuple[int, str]:
         """When the call is given up if nothing happens until then, and what to say."""

@@ -1,0 +1,516 @@
+"""The transport over real sockets: reuse, deadlines, each way a connection can end, TLS, both families."""
+
+import contextlib
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import gevent
+import pytest
+
+from loadtest import endpoint, stamps, tls
+from loadtest.clock import RunClock
+from loadtest.exchange import Exchange
+from loadtest.plan import Timeouts
+from loadtest.stamps import Stamps
+from loadtest.transport import Transport
+from tierscope.errors import RunFailedError
+
+REQUEST = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+Script = Callable[[socket.socket, int], None]
+
+
+class Peer:
+    """A server that runs ``script(connection, number)`` for each connection, in threads."""
+
+    def __init__(self, script: Script, family: socket.AddressFamily = socket.AF_INET) -> None:
+        host = "127.0.0.1" if family == socket.AF_INET else "::1"
+        self._script = script
+        self._listener = socket.create_server((host, 0), family=family)
+        self.port = self._listener.getsockname()[1]
+        self.url = f"http://{host if family == socket.AF_INET else '[::1]'}:{self.port}"
+        self.connections = 0
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.append(connection)
+            threading.Thread(target=self._run, args=(connection, self.connections), daemon=True).start()
+
+    def _run(self, connection: socket.socket, number: int) -> None:
+        with connection:
+            try:
+                self._script(connection, number)
+            except OSError:
+                return
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends accept
+        self._listener.close()
+        for connection in self._open:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def receive(connection: socket.socket) -> None:
+    """Read one request, head and body."""
+    data = bytearray()
+    while b"\r\n\r\n" not in data:
+        part = connection.recv(65536)
+        if not part:
+            raise ConnectionResetError
+        data += part
+    head_end = data.index(b"\r\n\r\n") + 4
+    length = int(data[:head_end].lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    left = length - (len(data) - head_end)
+    while left > 0:
+        left -= len(connection.recv(65536))
+
+
+def answer_always(connection: socket.socket, _: int) -> None:
+    while True:
+        receive(connection)
+        connection.sendall(ANSWER)
+
+
+Serve = Callable[..., Peer]
+Make = Callable[..., Transport]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    peers: list[Peer] = []
+
+    def start(script: Script = answer_always, family: socket.AddressFamily = socket.AF_INET) -> Peer:
+        peers.append(Peer(script, family))
+        return peers[-1]
+
+    yield start
+    for peer in peers:
+        peer.close()
+
+
+@pytest.fixture(scope="module")
+def stamping() -> Iterator[Stamps]:
+    found = stamps.probe()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def connect(stamping: Stamps) -> Iterator[Make]:
+    made: list[Transport] = []
+
+    def make(url: str, timeouts: Timeouts | None = None, context: ssl.SSLContext | None = None) -> Transport:
+        where = endpoint.parse(url, "/x")
+        made.append(Transport(where, timeouts or Timeouts(), RunClock(), stamping, tls=context))
+        return made[-1]
+
+    yield make
+    for transport in made:
+        transport.close()
+
+
+def body(exchange: Exchange) -> bytes:
+    return b"".join(piece for _, piece in exchange.pieces)
+
+
+# Reuse
+
+
+def test_a_second_call_reuses_the_connection_and_says_so(serve: Serve, connect: Make) -> None:
+    peer = serve()
+    transport = connect(peer.url)
+    first, second = transport.call(REQUEST).run(), transport.call(REQUEST).run()
+    assert (first.ending, body(first), first.status) == ("complete", b"ok", 200)
+    assert first.connected_ns is not None
+    assert (second.ending, second.connected_ns) == ("complete", None)
+    assert transport.connections_opened == peer.connections == 1
+
+
+def test_a_server_that_closed_a_kept_connection_costs_a_new_one_and_no_request(
+    serve: Serve, connect: Make
+) -> None:
+    closed = threading.Event()
+
+    def once(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(ANSWER)
+        connection.close()
+        closed.set()
+
+    transport = connect(serve(once).url)
+    assert transport.call(REQUEST).run().ending == "complete"
+    assert closed.wait(5)
+    assert transport.call(REQUEST).run().ending == "complete"
+    assert transport.connections_opened == 2
+
+
+def test_a_request_that_was_sent_is_never_sent_again(serve: Serve, connect: Make) -> None:
+    requests = []
+
+    def second_is_dropped(connection: socket.socket, _: int) -> None:
+        for answer in (ANSWER, b""):
+            receive(connection)
+            requests.append(1)
+            connection.sendall(answer)
+
+    transport = connect(serve(second_is_dropped).url)
+    transport.call(REQUEST).run()
+    exchange = transport.call(REQUEST).run()
+    assert exchange.ending == "unanswered"
+    assert "before a response came" in exchange.detail
+    assert len(requests) == 2
+    assert transport.connections_opened == 1
+
+
+def test_a_connection_with_bytes_nobody_asked_for_is_not_reused(serve: Serve, connect: Make) -> None:
+    def talks_on(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(ANSWER + b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        receive(connection)
+
+    transport = connect(serve(talks_on).url)
+    assert body(transport.call(REQUEST).run()) == b"ok"
+    assert body(transport.call(REQUEST).run()) == b"ok"
+    assert transport.connections_opened == 2
+
+
+def test_many_calls_at_once_have_a_connection_each(serve: Serve, connect: Make) -> None:
+    gate = threading.Barrier(20)
+
+    def together(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        gate.wait(10)
+        connection.sendall(ANSWER)
+
+    transport = connect(serve(together).url)
+    greenlets = [gevent.spawn(transport.call(REQUEST).run) for _ in range(20)]
+    gevent.joinall(greenlets, timeout=20)
+    assert [greenlet.value.ending for greenlet in greenlets] == ["complete"] * 20
+    assert transport.connections_opened == 20
+
+
+# Endings
+
+
+def test_a_response_that_ends_with_the_connection_is_complete(serve: Serve, connect: Make) -> None:
+    def old(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nall of it")
+
+    exchange = connect(serve(old).url).call(REQUEST).run()
+    assert (exchange.ending, body(exchange)) == ("complete", b"all of it")
+
+
+def test_a_reset_inside_a_response_is_a_cut(serve: Serve, connect: Make) -> None:
+    def resets(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(ANSWER[:-1])
+        time.sleep(0.05)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+    exchange = connect(serve(resets).url).call(REQUEST).run()
+    assert (exchange.ending, exchange.status) == ("cut", 200)
+    assert exchange.detail == "Connection reset by peer inside the response"
+
+
+def test_an_answer_before_the_whole_request_was_read_is_still_read(serve: Serve, connect: Make) -> None:
+    def impatient(connection: socket.socket, _: int) -> None:
+        connection.recv(100)
+        connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        while connection.recv(65536):
+            pass
+
+    big = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n" + bytes(3_000_000)
+    exchange = connect(serve(impatient).url).call(big).run()
+    assert exchange.status == 413
+
+
+def test_a_request_larger_than_the_socket_takes_at_once_is_sent_whole(serve: Serve, connect: Make) -> None:
+    def slow(connection: socket.socket, _: int) -> None:
+        time.sleep(0.05)
+        receive(connection)
+        connection.sendall(ANSWER)
+
+    big = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 8000000\r\n\r\n" + bytes(8_000_000)
+    exchange = connect(serve(slow).url).call(big).run()
+    assert exchange.ending == "complete"
+    assert exchange.sent_ns is not None
+
+
+def test_nobody_listening_is_told_with_the_systems_words(connect: Make) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    transport = connect(f"http://127.0.0.1:{port}")
+    exchange = transport.call(REQUEST).run()
+    assert (exchange.ending, exchange.detail) == ("unconnected", "Connection refused")
+    with pytest.raises(
+        RunFailedError, match=rf"cannot connect to http://127.0.0.1:{port}: Connection refused"
+    ):
+        transport.probe()
+
+
+def test_an_unknown_host_is_told_in_words(connect: Make) -> None:
+    transport = connect("http://no-such-host.invalid:1")
+    assert transport.call(REQUEST).run().ending == "unconnected"
+    with pytest.raises(RunFailedError, match=r"cannot connect to http://no-such-host\.invalid:1: "):
+        transport.probe()
+
+
+def test_a_probe_hangs_up_again(serve: Serve, connect: Make) -> None:
+    hung_up = threading.Event()
+
+    def waits(connection: socket.socket, _: int) -> None:
+        if not connection.recv(1):
+            hung_up.set()
+
+    connect(serve(waits).url).probe()
+    assert hung_up.wait(5)
+
+
+# Deadlines: each with its own words
+
+
+def silent(connection: socket.socket, _: int) -> None:
+    receive(connection)
+    connection.recv(1)
+
+
+def starts_and_stops(connection: socket.socket, _: int) -> None:
+    receive(connection)
+    connection.sendall(ANSWER[:-1])
+    connection.recv(1)
+
+
+def drips(connection: socket.socket, _: int) -> None:
+    receive(connection)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        connection.sendall(b"x")
+        time.sleep(0.01)
+
+
+def never_reads(connection: socket.socket, _: int) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    time.sleep(20)
+
+
+@pytest.mark.parametrize(
+    ("script", "timeouts", "words"),
+    [
+        (silent, Timeouts(first_byte_s=0.1), "first byte: nothing came within 0.1 s of sending"),
+        (starts_and_stops, Timeouts(idle_s=0.1), "idle: nothing came for 0.1 s"),
+        (drips, Timeouts(total_s=0.3), "total: not done within 0.3 s"),
+        (silent, Timeouts(total_s=0.2), "total: not done within 0.2 s"),
+    ],
+)
+def test_each_deadline_has_its_own_words(
+    serve: Serve, connect: Make, script: Script, timeouts: Timeouts, words: str
+) -> None:
+    exchange = connect(serve(script).url, timeouts).call(REQUEST).run()
+    assert (exchange.ending, exchange.detail) == ("timeout", words)
+    assert exchange.ended_ns > 0
+
+
+def test_a_server_that_takes_no_more_bytes_runs_into_the_total_deadline(serve: Serve, connect: Make) -> None:
+    big = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\n" + bytes(30_000_000)
+    exchange = connect(serve(never_reads).url, Timeouts(total_s=0.3)).call(big).run()
+    assert (exchange.ending, exchange.sent_ns) == ("timeout", None)
+
+
+def test_a_full_backlog_runs_into_the_connect_deadline(connect: Make) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", port))
+        exchange = connect(f"http://127.0.0.1:{port}", Timeouts(connect_s=0.1)).call(REQUEST).run()
+        for filler in fillers:
+            filler.close()
+    assert (exchange.ending, exchange.detail) == ("timeout", "connect: no connection within 0.1 s")
+
+
+# The run's end
+
+
+def test_cancelling_ends_calls_wherever_they_are(serve: Serve, connect: Make) -> None:
+    transport = connect(serve(drips).url)
+    calls = [gevent.spawn(transport.call(REQUEST).run) for _ in range(3)]
+    gevent.sleep(0.1)
+    assert transport.cancel() == 3
+    gevent.joinall(calls, timeout=5)
+    for greenlet in calls:
+        assert greenlet.value.ending == "cancelled"
+        assert body(greenlet.value)
+    assert transport.cancel() == 0
+
+
+def test_a_killed_greenlet_leaves_a_cancelled_exchange(serve: Serve, connect: Make) -> None:
+    call = connect(serve(drips).url).call(REQUEST)
+    greenlet = gevent.spawn(call.run)
+    gevent.sleep(0.1)
+    greenlet.kill()
+    assert call.exchange.ending == "cancelled"
+    assert call.exchange.ended_ns > 0
+
+
+# Stamps
+
+
+def test_stamps_are_taken_at_arrival_even_while_the_reader_is_busy(
+    serve: Serve, connect: Make, stamping: Stamps
+) -> None:
+    if stamping.source != "kernel":
+        pytest.skip("this kernel does not stamp")
+    sent_ns: list[int] = []
+
+    def answers_soon(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        sent_ns.append(time.monotonic_ns())
+        connection.sendall(ANSWER)
+        sent_ns.append(time.monotonic_ns())
+
+    transport = connect(serve(answers_soon).url)
+    greenlet = gevent.spawn(transport.call(REQUEST).run)
+    gevent.sleep(0.005)
+    while len(sent_ns) < 2:
+        time.sleep(0.001)  # blocks the hub: nothing can be read
+    time.sleep(0.2)
+    busy_until_ns = time.monotonic_ns()
+    greenlet.join(timeout=5)
+    exchange = greenlet.value
+    arrived_ns = exchange.pieces[0][0] + transport.clock.zero_ns
+    assert exchange.stamp_source == "kernel"
+    assert sent_ns[0] <= arrived_ns < busy_until_ns - 100_000_000
+
+
+def test_without_kernel_stamps_the_readers_clock_is_used_and_recorded(serve: Serve) -> None:
+    peer = serve()
+    transport = Transport(endpoint.parse(peer.url, "/x"), Timeouts(), RunClock(), Stamps("user"))
+    exchange = transport.call(REQUEST).run()
+    transport.close()
+    assert exchange.stamp_source == "user"
+    assert exchange.sent_ns is not None
+    assert exchange.sent_ns <= exchange.pieces[0][0] <= exchange.ended_ns
+
+
+# Families and TLS
+
+
+def test_an_ipv6_address_is_reached(serve: Serve, connect: Make) -> None:
+    try:
+        peer = serve(answer_always, socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    assert connect(peer.url).call(REQUEST).run().ending == "complete"
+
+
+def test_a_name_with_two_addresses_is_reached_at_the_one_that_listens(serve: Serve, connect: Make) -> None:
+    peer = serve()  # on 127.0.0.1 only; localhost is ::1 first on most machines
+    assert connect(f"http://localhost:{peer.port}").call(REQUEST).run().ending == "complete"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    command += ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"openssl cannot make a certificate: {error}")
+    return key, cert
+
+
+def tls_server(certificate: tuple[Path, Path], script: Script) -> Script:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate[1], certificate[0])
+
+    def wrapped(connection: socket.socket, number: int) -> None:
+        with context.wrap_socket(connection, server_side=True) as secured:
+            script(secured, number)
+
+    return wrapped
+
+
+def trusting(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    context = tls.context()
+    context.load_verify_locations(certificate[1])
+    return context
+
+
+def test_tls_is_spoken_verified_reused_and_stamped(
+    serve: Serve, connect: Make, certificate: tuple[Path, Path], stamping: Stamps
+) -> None:
+    large = b"x" * 200_000
+
+    def answer_large(connection: socket.socket, _: int) -> None:
+        while True:
+            receive(connection)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(large))
+            connection.sendall(large)
+
+    peer = serve(tls_server(certificate, answer_large))
+    transport = connect(peer.url.replace("http", "https"), context=trusting(certificate))
+    for _ in range(3):
+        exchange = transport.call(REQUEST).run()
+        assert (exchange.ending, body(exchange)) == ("complete", large)
+        assert exchange.stamp_source == stamping.source
+    assert transport.connections_opened == 1
+
+
+def test_a_certificate_nobody_vouches_for_is_refused_in_words_and_taken_when_told_so(
+    serve: Serve, connect: Make, certificate: tuple[Path, Path]
+) -> None:
+    url = serve(tls_server(certificate, answer_always)).url.replace("http", "https")
+    exchange = connect(url, context=tls.context()).call(REQUEST).run()
+    assert (exchange.ending, exchange.detail) == ("unconnected", "TLS: self-signed certificate")
+    with pytest.raises(RunFailedError, match="TLS: self-signed certificate"):
+        connect(url, context=tls.context()).probe()
+    assert connect(url, context=tls.context(verify=False)).call(REQUEST).run().ending == "complete"
+
+
+def test_a_plain_server_is_not_taken_for_a_tls_one(serve: Serve, connect: Make) -> None:
+    def greets(connection: socket.socket, _: int) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    url = serve(greets).url.replace("http", "https")
+    exchange = connect(url, context=tls.context()).call(REQUEST).run()
+    assert exchange.ending == "unconnected"
+    assert exchange.detail.startswith("TLS: ")
+
+
+def test_a_tls_body_that_ends_without_a_close_notify_is_a_cut(
+    serve: Serve, connect: Make, certificate: tuple[Path, Path]
+) -> None:
+    def drops(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nhalf")
+
+    def says_goodbye(connection: socket.socket, _: int) -> None:
+        drops(connection, 0)
+        assert isinstance(connection, ssl.SSLSocket)
+        connection.unwrap()
+
+    for script, ending in ((drops, "cut"), (says_goodbye, "complete")):
+        url = serve(tls_server(certificate, script)).url.replace("http", "https")
+        exchange = connect(url, context=trusting(certificate)).call(REQUEST).run()
+        assert (exchange.ending, body(exchange)) == (ending, b"half")
