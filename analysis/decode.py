@@ -47,7 +47,7 @@ def pair(baseline: Requests, compared: Requests) -> Pairs:
     for stratum in dict.fromkeys([*strata[0], *strata[1]]):
         rows = [np.flatnonzero(names == stratum) for names in strata]
         at = [side.column("sent_at_s")[row] for side, row in zip(sides, rows, strict=True)]
-        a, b = _match(at[0], at[1])
+        a, b = nearest_in_order(at[0], at[1])
         left.append(rows[0][a])
         right.append(rows[1][b])
     a, b = (np.concatenate([*part, np.empty(0, dtype=np.int64)]) for part in (left, right))
@@ -142,10 +142,10 @@ def _centred(tpot_s: Sequence[Floats], classes: Sequence[Floats]) -> list[Floats
     return [logs[0] - means[places[:cut]], logs[1] - means[places[cut:]]]
 
 
-def _match(a: Floats, b: Floats) -> tuple[Ints, Ints]:
+def nearest_in_order(a: Floats, b: Floats) -> tuple[Ints, Ints]:
     """Places of the nearest partners of two ascending series, in order, none used twice."""
     if a.size > b.size:
-        right, left = _match(b, a)
+        right, left = nearest_in_order(b, a)
         return left, right
     if a.size == 0:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)

@@ -28,7 +28,6 @@ Azure's code trace of 2023 has a mean of 2,048 prompt tokens; DeepSeek reported 
 GIVEN_CONTEXT_SPREAD = 0.3
 SMALLEST_SENSITIVITY, LARGEST_SPAN = 0.1, 4.0
 """Below that ε, or above that ratio of the interval's ends, the batch is not identified."""
-LARGEST_BATCH = 8192.0
 _DRAWS = 400
 
 
@@ -40,6 +39,8 @@ class Inversion:
     sensitivity: float
     too_fast: bool
     """The step is shorter than the law's floor by more than the law's error: the hardware is another one."""
+    too_slow: bool
+    """It is longer than any batch takes that fits the memory, by more than the law's error."""
 
 
 def invert(
@@ -55,7 +56,7 @@ def invert(
     rng = np.random.default_rng(seed)
     context = context_tokens or CONTEXT_TOKENS
     spread = CONTEXT_SPREAD if context_tokens is None else GIVEN_CONTEXT_SPREAD
-    batches = np.geomspace(1.0, LARGEST_BATCH, 400)
+    batches = np.geomspace(1.0, largest_batch(law, context * math.exp(-2 * spread)), 400)
     best = _solve(law, batches, step_s.value, context)
     step_error = 0.0
     if step_s.low is not None and step_s.high is not None:
@@ -64,12 +65,20 @@ def invert(
     contexts = context * np.exp(rng.normal(0, spread, _DRAWS))
     draws = [_solve(law, batches, step, mean) for step, mean in zip(steps, contexts, strict=True)]
     low, high = np.quantile(draws, [0.025, 0.975])
-    floor_s = float(roofline.step_s(law, 1.0, context))
+    shortest, longest = (
+        float(roofline.step_s(law, float(end), float(end) * context)) for end in batches[[0, -1]]
+    )
     return Inversion(
         batch=Estimate(value=best, low=min(float(low), best), high=max(float(high), best)),
         sensitivity=sensitivity(law, best, context),
-        too_fast=step_s.value < floor_s * math.exp(-2 * law_error),
+        too_fast=step_s.value < shortest * math.exp(-2 * law_error),
+        too_slow=step_s.value > longest * math.exp(2 * law_error),
     )
+
+
+def largest_batch(law: Law, context_tokens: float) -> float:
+    """Sequences of this mean context whose KV fits the memory, 2 at least."""
+    return max(2.0, roofline.kv_capacity_tokens(law) / context_tokens)
 
 
 def sensitivity(law: Law, batch: float, context_tokens: float) -> float:
@@ -92,17 +101,15 @@ def answer(
     if step_s.value is None:
         return None
     found = invert(roofline.law(deployment), step_s, context_tokens=context_tokens, law_error=law_error)
-    low, high = found.batch.low or 1.0, found.batch.high or LARGEST_BATCH
-    off = found.too_fast or low >= LARGEST_BATCH
+    low, high = found.batch.low or 1.0, found.batch.high or 1.0
+    off = found.too_fast or found.too_slow
     identified = not off and found.sensitivity >= SMALLEST_SENSITIVITY and high / low <= LARGEST_SPAN
-    estimate = found.batch if identified else Estimate(value=None)
-    if not off and not identified:
-        estimate = Estimate(value=None, low=low, high=high)
+    estimate = Estimate(value=None) if off else Estimate(value=None, low=low, high=high)
     return BatchAnswer(
         tier=tier,
         method="white box",
         quantity="batch",
-        estimate=estimate,
+        estimate=found.batch if identified else estimate,
         identified=identified,
         sensitivity=found.sensitivity,
         sentence=_sentence(tier, found, identified, context_tokens),
@@ -118,8 +125,11 @@ def _sentence(tier: str, found: Inversion, identified: bool, context_tokens: flo
             f"{tier}'s step is shorter than this hardware takes for a single sequence: it runs on something "
             f"else, or its efficiencies are underrated. No batch can be said."
         )
-    if (found.batch.low or 0) >= LARGEST_BATCH:
-        return f"{tier}'s step is longer than this hardware takes for any batch up to {LARGEST_BATCH:.0f}."
+    if found.too_slow:
+        return (
+            f"{tier}'s step is longer than this hardware takes for any batch that fits its memory: it does "
+            f"something else besides, or its efficiencies are overrated. No batch can be said."
+        )
     if identified:
         return f"On this hardware {tier}'s step time means a batch of {shown} ({context})."
     low, high = (numbers.number(end, digits=2) for end in (found.batch.low, found.batch.high))
