@@ -56,6 +56,7 @@ def load(folders: Sequence[Path]) -> Loaded:
         if not len(part):
             notes.append(f"{prefix}no request was recorded")
     _refuse_strangers(folders, infos)
+    _refuse_copies(folders, infos)
     if not any(len(part) for part in parts):
         names = ", ".join(str(folder) for folder in folders)
         raise BadInputError(f"{names}: no request was recorded; there is nothing to analyse")
@@ -118,6 +119,14 @@ def _refuse_twice(folders: Sequence[Path]) -> None:
         if folder.resolve() in seen:
             raise BadInputError(f"{folder}: is given twice; each run folder counts once")
         seen.add(folder.resolve())
+
+
+def _refuse_copies(folders: Sequence[Path], infos: Sequence[RunInfo]) -> None:
+    first: dict[str, Path] = {}
+    for folder, info in zip(folders, infos, strict=True):
+        if info.run_id in first:
+            raise BadInputError(f"{folder}: is the same run as {first[info.run_id]} ({info.run_id})")
+        first[info.run_id] = folder
 
 
 def _refuse_strangers(folders: Sequence[Path], infos: Sequence[RunInfo]) -> None:

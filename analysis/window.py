@@ -58,9 +58,11 @@ def drifts(requests: Requests) -> list[Drift]:
 
 
 def _drift(what: str, logs: Floats) -> Drift:
-    """Slope of the series times its length, with a Newey–West error of the products."""
+    """Least-squares slope against position, its error from what the line leaves over."""
     position = np.linspace(-1.0, 1.0, logs.size)
-    slope, error, _ = intervals.mean_error((logs - logs.mean()) * position * 3.0)  # 3 = 1 / mean(position²)
+    weight = position / np.mean(position**2)
+    slope = float(np.mean(weight * logs))
+    _, error, _ = intervals.mean_error(weight * (logs - logs.mean() - slope * position))
     # From the middle of the first third to the middle of the last one: 4/3 of half the length.
     return Drift(what, float(np.exp(slope * 4 / 3)), slope / error if error > 0 else 0.0)
 
