@@ -13,6 +13,7 @@ import time
 
 from loadtest.clock import RunClock
 from loadtest.connection import (
+    READ,
     WRITE,
     CancelledError,
     ConnectError,
@@ -32,6 +33,9 @@ from tierscope.errors import RunFailedError
 
 _READ_BYTES = 262_144
 _HUNG_UP = "the server closed the connection"
+KEEP_LOOK_NS = 50_000_000
+"""How long a connection must have been left alone before it is believed to be kept. llama.cpp's server closes
+0.1 ms after each stream without having said so (seen 2026); a request sent into that gap would be lost."""
 
 
 class Transport:
@@ -55,6 +59,8 @@ class Transport:
         self.dialer = Dialer(endpoint, clock, stamps, tls)
         self.buffer = memoryview(bytearray(_READ_BYTES))
         """What sockets are read into; its content is used up before the reading callback returns."""
+        self.keeps: bool | None = None
+        """Whether the server keeps connections after a response; None until that was seen."""
         self._idle: list[Connection] = []
         self._calls: set[Call] = set()
 
@@ -99,7 +105,8 @@ class Transport:
     def ended(self, call: "Call", connection: Connection | None, *, reusable: bool) -> None:
         """A call has ended: keep its connection for another, or close it."""
         self._calls.discard(call)
-        if connection is not None and reusable:
+        if connection is not None and reusable and self.keeps is not False:
+            connection.idle_since_ns = self.clock.now_ns()
             self._idle.append(connection)
         elif connection is not None:
             connection.close()
@@ -166,7 +173,7 @@ class Call:
         pooled = self._transport.take_idle()
         if pooled is not None:
             self._connection = pooled
-            if self._send_on(pooled):
+            if self._is_kept(pooled) and self._send_on(pooled):
                 return pooled
             self._connection = None
             pooled.close()
@@ -176,6 +183,18 @@ class Call:
         self.exchange.connected_ns = self._clock.now_ns()
         self._send_on(fresh)
         return fresh
+
+    def _is_kept(self, pooled: Connection) -> bool:
+        """Whether the server keeps connections; before the first reuse of all, one is watched to see."""
+        transport = self._transport
+        if transport.keeps is None:
+            try:
+                self._waiter.wait_io(pooled.sock, READ, pooled.idle_since_ns + KEEP_LOOK_NS, "")
+            except DeadlineError:
+                transport.keeps = True
+            else:
+                transport.keeps = False
+        return transport.keeps
 
     def _send_on(self, connection: Connection) -> bool:
         """Send the request; False if the connection broke before it took the first byte.

@@ -129,6 +129,40 @@ def body(exchange: Exchange) -> bytes:
 # Reuse
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.0001, 0.003, 0.02])
+def test_a_server_that_closes_unannounced_after_each_response_loses_no_request(
+    serve: Serve, connect: Make, delay_s: float
+) -> None:
+    def answer_once(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(ANSWER)
+        time.sleep(delay_s)
+
+    transport = connect(serve(answer_once).url)
+    endings = [transport.call(REQUEST).run().ending for _ in range(20)]
+    assert endings == ["complete"] * 20
+    assert transport.connections_opened == 20
+
+
+def test_many_streams_of_a_server_that_closes_unannounced_lose_no_request(
+    serve: Serve, connect: Make
+) -> None:
+    def answer_once(connection: socket.socket, number: int) -> None:
+        receive(connection)
+        time.sleep(0.001 * (number % 7))
+        connection.sendall(ANSWER)
+        time.sleep(0.002)
+
+    transport = connect(serve(answer_once).url)
+    exchanges: list[Exchange] = []
+
+    def stream() -> None:
+        exchanges.extend(transport.call(REQUEST).run() for _ in range(10))
+
+    gevent.joinall([gevent.spawn(stream) for _ in range(8)], timeout=30)
+    assert [exchange.ending for exchange in exchanges] == ["complete"] * 80
+
+
 def test_a_second_call_reuses_the_connection_and_says_so(serve: Serve, connect: Make) -> None:
     peer = serve()
     transport = connect(peer.url)
