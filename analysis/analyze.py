@@ -55,7 +55,7 @@ def analyze(
     return Report(
         schema_version=REPORT_SCHEMA_VERSION,
         tierscope_version=version("tierscope"),
-        headline=headline.write(answer, tiers, summaries),
+        headline=headline.write(answer, summaries, errors),
         verdict=answer,
         trust=trust.judge(loaded.infos, loaded.requests.where(counted), [arm.tier for arm in tiers]),
         runs=summarise_runs(loaded, counted),

@@ -1,20 +1,17 @@
 """The one line for a person in a hurry."""
 
-from collections import Counter
-
 from analysis import numbers
-from analysis.arms import Arm
-from analysis.model import TierSummary, Verdict
+from analysis.model import ErrorGroup, TierSummary, Verdict
 
 
-def write(verdict: Verdict, arms: list[Arm], tiers: list[TierSummary]) -> str:
+def write(verdict: Verdict, tiers: list[TierSummary], errors: list[ErrorGroup]) -> str:
     """Say the verdict with its numbers, or, where there is none, the most important thing that is known."""
     requests = sum(tier.requests for tier in tiers)
-    good = sum(len(arm.good) for arm in arms)
+    good = sum(tier.outcomes.get("ok", 0) for tier in tiers)
     if requests == 0:
         return "No request was measured: only warm-up was recorded."
     if good == 0:
-        return f"None of {numbers.counted(requests, 'request')} succeeded: {_commonest(tiers)}."
+        return f"None of {numbers.counted(requests, 'request')} succeeded{_commonest(errors)}."
     if verdict.conclusion != "inconclusive":
         return verdict.sentence
     if verdict.compared_tier is None:
@@ -33,8 +30,9 @@ def _alone(tier: TierSummary) -> str:
     return f"{tier.tier} {said}; one tier alone, so nothing is compared."
 
 
-def _commonest(tiers: list[TierSummary]) -> str:
-    counts: Counter[str] = Counter()
-    for tier in tiers:
-        counts.update({str(name): count for name, count in tier.outcomes.items()})
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common(3))
+def _commonest(errors: list[ErrorGroup]) -> str:
+    if not errors:
+        return ""
+    first = errors[0]
+    what = " ".join(str(part) for part in (first.outcome.replace("_", " "), first.status) if part is not None)
+    return f"; most often {what}{f' ({first.detail})' if first.detail else ''}"

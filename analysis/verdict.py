@@ -85,7 +85,7 @@ def more_requests(decode_test: DecodeTest, prefill_test: PrefillTest, per_tier: 
         return ENOUGH_PER_TIER - per_tier if per_tier < ENOUGH_PER_TIER else None
     if max(factors) > MOST_FACTOR:
         return None
-    return _two_digits(max(1, math.ceil(per_tier * (max(factors) - 1))))
+    return _two_digits(max(1, math.ceil(per_tier * (max(factors) - 1) - 1e-6)))
 
 
 def _growth(ratio: Estimate, margin: float, *, reach: float, floor: float) -> float:
