@@ -63,12 +63,13 @@ class PlanRun:
     """A run, driven by ``begin``, then ``advance`` and ``open`` for each stage, then ``finish``.
 
     ``traffic.turn`` is what users do meanwhile. ``failure`` says what kept the run from doing its job,
-    ``interrupted`` who ended it early.
+    ``interrupted`` who ended it early, and ``complete``, after ``finish``, whether all stages were run.
     """
 
     def __init__(self, config: RunConfig, stamps: Stamps, listeners: Listeners) -> None:
         self.config = config
         self.failure = self.interrupted = ""
+        self.complete = False
         self.tally = Tally()
         self.metrics = RunMetrics(config.plan, config.target, config.run_id, stamps.source)
         self._listeners, self._stamps = listeners, stamps
@@ -135,15 +136,15 @@ class PlanRun:
             self._finished.wait()
             return False
         self._finishing = True
-        complete = self.traffic.done and not self.interrupted and not self.failure
+        complete = self.traffic.done and not self.interrupted
         self.traffic.stop()
         self.traffic.drain()
         self._ticker.kill()
         self._flush()
-        complete = complete and not self.failure
+        self.complete = complete and not self.failure
         self.failure = self.failure or self.tally.fruitless()
         self._recorder.close(
-            "complete" if complete else "partial",
+            "complete" if self.complete else "partial",
             self.failure or self.interrupted,
             ended_ns=self._clock.now_ns(),
             client=self._health(),

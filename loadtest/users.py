@@ -78,10 +78,10 @@ class Session:
             return
         self._active = False
         folder, tally = run.config.folder, run.tally
-        self._environment.process_exit_code = 3 if run.failure or run.interrupted else 0
+        self._environment.process_exit_code = 0 if run.complete and not run.failure else 3
         if run.failure:
             say(f"run failed: {run.failure}; what was recorded is in {folder}")
-        elif run.interrupted:
+        elif not run.complete:
             say(f"run {run.interrupted}: what was recorded is in {folder}, marked partial")
         else:
             say(f"run complete: {tally.ended} requests, {tally.failed} failed; recorded in {folder}")

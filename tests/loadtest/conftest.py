@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 GAP_S = 0.004
-TOKENS = 5
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class ChatServer:
@@ -50,23 +50,28 @@ class ChatServer:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:-2])
+                pairs = (line.split(": ", 1) for line in head.split("\r\n")[1:-2])
+                headers = {name.lower(): value for name, value in pairs}
                 body = json.loads(await reader.readexactly(int(headers["content-length"])))
                 self.requests.append((headers, body))
-                await self._answer(writer, body)
+                await self._answer(writer, body, chat=" /v1/chat/" in head)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             writer.close()
 
-    async def _answer(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
+    async def _answer(self, writer: asyncio.StreamWriter, body: dict[str, Any], *, chat: bool) -> None:
         model = body["model"]
+        if model == "slow":
+            await asyncio.sleep(0.6)
         if model == "unauthorized":
             _whole(writer, "401 Unauthorized", {"error": {"type": "auth", "message": "no such key: sekret"}})
         elif model == "endless":
             await self._stream(writer, body, 1_000_000)
-        else:
+        elif chat:
             await self._stream(writer, body, body["max_tokens"])
+        else:
+            _messages(writer, body["max_tokens"])
 
     async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any], tokens: int) -> None:
         writer.write(
@@ -86,6 +91,20 @@ class ChatServer:
         _event(writer, {"choices": [], "usage": {"prompt_tokens": words, "completion_tokens": tokens}})
         _chunk(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
+
+
+def _messages(writer: asyncio.StreamWriter, tokens: int) -> None:
+    """The Anthropic stream, all at once."""
+    writer.write(STREAM)
+    _event(writer, {"type": "message_start", "message": {"usage": {"input_tokens": 4, "output_tokens": 1}}})
+    for number in range(tokens):
+        _event(writer, {"type": "content_block_delta", "delta": {"type": "text_delta", "text": f" {number}"}})
+    _event(
+        writer,
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": tokens}},
+    )
+    _event(writer, {"type": "message_stop"})
+    writer.write(b"0\r\n\r\n")
 
 
 def _event(writer: asyncio.StreamWriter, document: dict[str, Any]) -> None:

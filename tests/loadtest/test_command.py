@@ -1,0 +1,46 @@
+"""The command line of a run, read back by Locust's own parser."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from loadtest.command import locust_argv
+from loadtest.plan import Target
+
+TARGET = Target(url="http://h:1", model="a model", api="anthropic")
+READ_BACK = """
+import json, sys, runpy
+import locust.main, locust.argument_parser as ap
+sys.argv = ["locust", *sys.argv[3:]]
+options = ap.parse_locustfile_option()
+locust.main.merge_locustfiles_content(ap.get_locustfiles_locally(options))
+print(json.dumps(vars(ap.get_parser().parse_args()), default=str))
+"""
+
+
+def test_locust_understands_every_word() -> None:
+    argv = locust_argv(
+        "ab",
+        target=TARGET,
+        out=Path("x y"),
+        seed=7,
+        run_id="r",
+        metrics_port=9,
+        insecure=True,
+        extra=["--csv", "p"],
+    )
+    assert argv[:2] == ["-m", "locust"]
+    done = subprocess.run(
+        [sys.executable, "-c", READ_BACK, *argv], capture_output=True, text=True, check=True
+    )
+    options = json.loads(done.stdout.splitlines()[-1])
+    assert {
+        "plan": "ab", "host": "http://h:1", "model": "a model", "api": "anthropic", "out": "x y", "seed": "7",
+        "run_id": "r", "metrics_port": "9", "insecure": True, "headless": True, "csv_prefix": "p",
+    }.items() <= options.items()  # fmt: skip
+
+
+def test_the_web_ui_is_asked_for_by_not_being_headless() -> None:
+    assert "--headless" not in locust_argv("ab", target=TARGET, out=Path("o"), web=True)
+    assert "--headless" in locust_argv("ab", target=TARGET, out=Path("o"))

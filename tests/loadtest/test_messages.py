@@ -1,0 +1,117 @@
+"""Where requests go and what their bytes are."""
+
+import json
+
+import pytest
+
+from loadtest import endpoint
+from loadtest.message import MessageBuilder
+from loadtest.plan import Closed, Plan, Stage, Target, Tier, Workload
+from loadtest.workload import request
+from tierscope.errors import BadInputError
+
+PATH = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "authority"),
+    [
+        ("http://h:8000", PATH, "h:8000"),
+        ("http://h:8000/", PATH, "h:8000"),
+        ("http://h:8000/v1", PATH, "h:8000"),
+        ("http://h:8000/v1/", PATH, "h:8000"),
+        ("http://h:8000/v1/chat/completions", PATH, "h:8000"),
+        ("http://h/api/openai/v1", "/api/openai" + PATH, "h"),
+        ("http://h/api", "/api" + PATH, "h"),
+        ("https://h", PATH, "h"),
+        ("https://h:443/v1", PATH, "h"),
+        ("https://h:80", PATH, "h:80"),
+        ("http://[::1]:81/v1", PATH, "[::1]:81"),
+        ("http://bücher.example", PATH, "xn--bcher-kva.example"),
+    ],
+)
+def test_a_prefix_may_be_given_or_not(url: str, path: str, authority: str) -> None:
+    where = endpoint.parse(url, PATH)
+    assert (where.path, where.authority) == (path, authority)
+    assert where.tls == url.startswith("https")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "h:8000",
+        "ftp://h",
+        "http://",
+        "http://h:x",
+        "http://h:99999",
+        "http://h/?a=1",
+        "http://h/#f",
+        "http://a b",
+        "http://" + "ü" * 80 + ".x",
+    ],
+)
+def test_what_is_no_endpoint_is_refused_in_one_line(url: str) -> None:
+    with pytest.raises(BadInputError, match=r"^url: .* is not allowed: .*expected http"):
+        endpoint.parse(url, PATH)
+
+
+def test_a_url_with_credentials_is_refused_and_not_repeated() -> None:
+    with pytest.raises(BadInputError) as caught:
+        endpoint.parse("http://user:secret@h", PATH)
+    assert "secret" not in str(caught.value)
+    assert "environment" in str(caught.value)
+
+
+def plan(*tiers: Tier) -> Plan:
+    return Plan(
+        name="p",
+        tiers=tiers or (Tier(name="standard"),),
+        stages=(Stage(name="s", arrivals=Closed(streams=1), requests=5),),
+        workload=Workload(prompt_tokens=(16,), output_tokens=8),
+    )
+
+
+def builder(made: Plan, key: str = "") -> MessageBuilder:
+    target = Target(url="http://h:1", model="m")
+    return MessageBuilder(made, target, endpoint.parse(target.url, PATH), key=key, run_id="run")
+
+
+def test_a_message_is_one_whole_http_request() -> None:
+    made = plan(Tier(name="fast", body={"speed": "fast"}, headers={"X-Lane": "1"}, model="m-fast"))
+    message = builder(made, "sekret").build(request(made, 0, 3, index=17))
+    head, _, body = message.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    assert first == f"POST {PATH} HTTP/1.1"
+    assert headers["Host"] == "h:1"
+    assert headers["Content-Length"] == str(len(body))
+    assert headers["Accept-Encoding"] == "identity"
+    assert headers["Authorization"] == "Bearer sekret"
+    assert headers["X-Lane"] == "1"
+    assert headers["X-Client-Request-Id"] == "run-17"
+    assert json.loads(body)["model"] == "m-fast"
+    assert len(json.loads(body)["messages"][0]["content"].split()) == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("Authorization", "Bearer x", "no secret"),
+        ("X-API-Key", "x", "no secret"),
+        ("Host", "x", "sets it itself"),
+        ("Content-Length", "3", "sets it itself"),
+        ("X-A", "a\r\nX-B: b", "cannot be sent|can be sent"),
+        ("X A", "a", "can be sent"),
+        ("", "a", "can be sent"),
+    ],
+)
+def test_a_tier_cannot_smuggle_headers_or_secrets(name: str, value: str, words: str) -> None:
+    with pytest.raises(BadInputError, match=rf"^tiers\.t\.headers: .*({words})"):
+        builder(plan(Tier(name="t", headers={name: value})))
+
+
+def test_a_key_that_cannot_be_sent_is_refused_and_not_repeated() -> None:
+    with pytest.raises(BadInputError, match="API key") as caught:
+        builder(plan(), "sk-\nx")
+    assert "sk-" not in str(caught.value)

@@ -1,0 +1,111 @@
+"""Plans: the shipped ones, and every way a plan can be wrong, each in one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest import plan
+from loadtest.plan import Plan
+from tierscope import typedtoml
+from tierscope.errors import BadInputError
+
+GOOD = """
+name = "p"
+[workload]
+prompt_tokens = [64, 128]
+output_tokens = 16
+[[stages]]
+name = "s"
+requests = 4
+arrivals = { kind = "closed", streams = 2 }
+"""
+
+
+def test_every_shipped_plan_is_valid_and_says_what_it_is_for() -> None:
+    assert {"ab", "smoke", "sweep"} <= set(plan.shipped())
+    for name in plan.shipped():
+        loaded = plan.load(name)
+        assert loaded.name == name
+        assert loaded.description
+
+
+def test_a_seed_given_overrides_the_files() -> None:
+    assert plan.load("ab", seed=99) == plan.reseed(plan.load("ab"), 99)
+    assert plan.load("ab", seed=99).seed == 99
+
+
+def test_a_plan_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(GOOD)
+    loaded = plan.load(str(file))
+    assert loaded.workload.prompt_tokens == (64, 128)
+    assert loaded.tiers[0].name == "standard"
+    assert loaded.timeouts.total_s == 600
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "output_tokens = 16",
+            "output_token = 16",
+            "workload.output_token: unknown key (did you mean output_tokens?)",
+        ),
+        ("output_tokens = 16", "", "workload.output_tokens: is missing"),
+        ("output_tokens = 16", "output_tokens = 0", "workload.output_tokens: 0 is not allowed"),
+        ("output_tokens = 16", 'output_tokens = "16"', "workload.output_tokens: '16' is not allowed"),
+        ("[64, 128]", "[]", "workload.prompt_tokens: [] is not allowed"),
+        ("[64, 128]", "[64, 64]", "workload.prompt_tokens[1]: '64' is there twice"),
+        ("[64, 128]", "[64, -1]", "workload.prompt_tokens"),
+        ("requests = 4", "", "stages[0]: never ends; give it requests or duration_s"),
+        ("requests = 4", "duration_s = 0.0", "stages[0].duration_s: 0.0 is not allowed"),
+        ('"closed", streams = 2', '"opened", streams = 2', "stages[0].arrivals.kind"),
+        (
+            '"closed", streams = 2',
+            '"poisson", rate_per_s = 0.0',
+            "stages[0].arrivals.rate_per_s: 0.0 is not allowed",
+        ),
+        ('"closed", streams = 2', '"poisson", streams = 2', "stages[0].arrivals"),
+        ('name = "s"', 'name = "a b"', "stages[0].name: 'a b' is not allowed"),
+        ('name = "p"', 'name = "p"\nseed = -1', "seed: -1 is not allowed"),
+        ("[workload]", "[workload", "is not valid TOML"),
+        (
+            'name = "p"',
+            'name = "p"\n[[tiers]]\nname="x"\n[[tiers]]\nname="x"',
+            "tiers[1]: 'x' is there twice",
+        ),
+        ('name = "p"', 'name = "p"\n[timeouts]\nidle_s = 0', "timeouts.idle_s: 0 is not allowed"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_said_in_one_line(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    assert old in GOOD
+    file = tmp_path / "bad.toml"
+    file.write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(BadInputError) as caught:
+        plan.load(str(file))
+    line = str(caught.value)
+    assert line.startswith(str(file))
+    assert words in line
+    assert "\n" not in line
+
+
+def test_a_plan_that_is_not_there_is_said_with_those_that_are() -> None:
+    with pytest.raises(BadInputError, match=r"plan 'nope': .*ab, smoke, sweep"):
+        plan.load("nope")
+
+
+def test_a_plan_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"gone\.toml: cannot be read: No such file"):
+        plan.load(str(tmp_path / "gone.toml"))
+    (tmp_path / "latin.toml").write_bytes(b'name = "\xff"')
+    with pytest.raises(BadInputError, match=r"latin\.toml: is not UTF-8 text"):
+        plan.load(str(tmp_path / "latin.toml"))
+
+
+def test_whole_numbers_do_for_seconds() -> None:
+    text = GOOD.replace("requests = 4", "duration_s = 3")
+    loaded: Any = typedtoml.parse(text, Plan, where="x")
+    assert loaded.stages[0].duration_s == 3.0

@@ -1,0 +1,233 @@
+"""The run folder: what is written is read back, and what is broken is said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from loadtest import parquet, records
+from loadtest.plan import Closed, Plan, Stage, Target, Workload
+from loadtest.records import (
+    OUTCOMES,
+    RecordWriter,
+    RequestRecord,
+    RunInfo,
+    read_info,
+    read_run,
+    write_info,
+    write_run,
+)
+from tierscope.errors import BadInputError
+
+INSTANT = st.integers(0, 2**62)
+COUNT = st.integers(0, 2**53)
+LINE = st.text(max_size=20)
+
+
+def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+RECORDS = st.builds(
+    RequestRecord,
+    index=st.integers(0, 10**9),
+    stage=LINE,
+    requested_tier=LINE,
+    model=LINE,
+    prompt_class_tokens=COUNT,
+    max_tokens=COUNT,
+    scheduled_ns=st.integers(-(2**62), 2**62),
+    outcome=st.sampled_from(OUTCOMES),
+    stamp_source=st.sampled_from(["kernel", "user", "virtual"]),
+    ended_ns=INSTANT,
+    warmup=st.booleans(),
+    session=optional(LINE),
+    connected_ns=optional(INSTANT),
+    sent_ns=optional(INSTANT),
+    headers_ns=optional(INSTANT),
+    first_text_ns=optional(INSTANT),
+    event_ns=st.lists(INSTANT, max_size=5),
+    event_kinds=st.lists(st.tuples(st.sampled_from(["text", "reasoning", "tool"]), COUNT), max_size=3),
+    event_tokens=optional(st.lists(COUNT, max_size=5)),
+    coalesced_events=COUNT,
+    status=optional(st.integers(100, 599)),
+    detail=LINE,
+    finish_reason=optional(LINE),
+    echoed_tier=optional(LINE),
+    prompt_tokens=optional(COUNT),
+    cached_tokens=optional(COUNT),
+    cache_write_tokens=optional(COUNT),
+    output_tokens=optional(COUNT),
+    tokens_source=st.sampled_from([None, "usage", "events"]),
+    request_id=optional(LINE),
+    retry_after_s=optional(st.floats(0, 1e9)),
+    rate_limit_headers=st.dictionaries(LINE, LINE, max_size=3),
+)
+RUNS = st.lists(RECORDS, max_size=6, unique_by=lambda record: record.index)
+
+
+def info(**more: Any) -> RunInfo:
+    plan = Plan(
+        name="p",
+        stages=(Stage(name="s", arrivals=Closed(streams=1), requests=1),),
+        workload=Workload(prompt_tokens=(4,), output_tokens=8),
+    )
+    fields: dict[str, Any] = {
+        "schema_version": records.SCHEMA_VERSION,
+        "run_id": "r",
+        "tierscope_version": "0",
+        "target": Target(url="http://h", model="m"),
+        "plan": plan,
+        "started_unix_s": 1.5,
+        "status": "complete",
+    }
+    return RunInfo(**fields | more)
+
+
+def record(index: int) -> RequestRecord:
+    return RequestRecord(
+        index=index, stage="s", requested_tier="t", model="m", prompt_class_tokens=4, max_tokens=8,
+        scheduled_ns=0, outcome="ok", stamp_source="kernel", ended_ns=9, event_ns=[1, 2],
+    )  # fmt: skip
+
+
+@given(RECORDS)
+def test_a_line_is_read_back_as_the_record_it_was(made: RequestRecord) -> None:
+    line = records.encode_line(made)
+    assert line.endswith(b"\n")
+    assert b"\n" not in line[:-1]
+    assert msgspec.json.decode(line, type=RequestRecord) == made
+
+
+@given(made=RUNS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+def test_columns_hold_what_the_lines_hold(
+    made: list[RequestRecord], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    write_run(folder, info(), made)
+    parquet.write(folder)
+    assert parquet.read_records(folder) == read_run(folder).records == sorted(made, key=lambda one: one.index)
+
+
+def test_every_field_has_a_column_in_its_order() -> None:
+    assert parquet.SCHEMA.names == [field.name for field in msgspec.structs.fields(RequestRecord)]
+
+
+def test_some_columns_can_be_read_alone(tmp_path: Path) -> None:
+    write_run(tmp_path, info(), [record(0), record(1)])
+    parquet.write(tmp_path)
+    table = parquet.read_table(tmp_path, ["index", "event_ns"])
+    assert table.to_pydict() == {"index": [0, 1], "event_ns": [[1, 2], [1, 2]]}
+
+
+def test_columns_of_a_version_not_known_are_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet as pq
+
+    pq.write_table(pa.table({"index": [1]}), tmp_path / "requests.parquet")
+    with pytest.raises(BadInputError, match=r"requests\.parquet: schema version none is not known"):
+        parquet.read_table(tmp_path)
+    (tmp_path / "requests.parquet").write_bytes(b"rubbish")
+    with pytest.raises(BadInputError, match=r"requests\.parquet: cannot be read"):
+        parquet.read_table(tmp_path)
+
+
+def test_packing_what_is_no_run_is_one_line_and_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parquet.main([str(tmp_path)]) == 2
+    assert parquet.main([]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cut", [1, 5, 60])
+def test_a_last_line_cut_short_loses_that_line_only_and_is_said(tmp_path: Path, cut: int) -> None:
+    write_run(tmp_path, info(), [record(0), record(1), record(2)])
+    file = tmp_path / "requests-0.jsonl"
+    file.write_bytes(file.read_bytes()[:-cut])
+    run = read_run(tmp_path)
+    assert [one.index for one in run.records] == [0, 1]
+    assert run.notes == ["requests-0.jsonl: line 3 is cut short and left out"]
+
+
+def test_a_line_that_is_no_record_is_left_out_and_said(tmp_path: Path) -> None:
+    write_run(tmp_path, info(), [record(0)])
+    with (tmp_path / "requests-0.jsonl").open("ab") as file:
+        file.write(b'{"index": 7}\n\xff\xfe\n' + records.encode_line(record(1)))
+    run = read_run(tmp_path)
+    assert [one.index for one in run.records] == [0, 1]
+    assert [note.split(" is not")[0] for note in run.notes] == [
+        "requests-0.jsonl: line 2",
+        "requests-0.jsonl: line 3",
+    ]
+
+
+def test_a_record_that_is_there_twice_is_kept_once_and_said(tmp_path: Path) -> None:
+    write_run(tmp_path, info(), [record(1), record(0), record(1)])
+    run = read_run(tmp_path)
+    assert [one.index for one in run.records] == [0, 1]
+    assert "there twice" in run.notes[0]
+
+
+def test_a_run_that_did_not_end_is_read_and_said(tmp_path: Path) -> None:
+    write_run(tmp_path, info(status="running"), [record(0)])
+    run = read_run(tmp_path)
+    assert len(run.records) == 1
+    assert "did not end in order" in run.notes[0]
+
+
+def test_a_version_not_known_is_refused_in_one_line(tmp_path: Path) -> None:
+    write_info(tmp_path, info())
+    document = json.loads((tmp_path / "run.json").read_text())
+    document |= {"schema_version": 99, "something_new": True}
+    (tmp_path / "run.json").write_text(json.dumps(document))
+    with pytest.raises(
+        BadInputError, match=r"run\.json: schema_version: 99 is not known; this tierscope reads 1"
+    ):
+        read_info(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": "x"}', '{"schema_version": 1}'])
+def test_a_run_json_that_is_none_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(BadInputError) as caught:
+        read_info(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert "run.json" in str(caught.value)
+
+
+def test_a_folder_without_a_run_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"is not a run folder: run\.json: No such file"):
+        read_run(tmp_path)
+
+
+def test_run_json_is_replaced_whole(tmp_path: Path) -> None:
+    write_info(tmp_path, info(status="running"))
+    write_info(tmp_path, info(status="complete"))
+    assert read_info(tmp_path) == info(status="complete")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_what_a_full_disk_did_not_take_stays_in_the_buffer(tmp_path: Path) -> None:
+    (tmp_path / "requests-0.jsonl").symlink_to("/dev/full")
+    writer = RecordWriter(tmp_path)
+    writer.append(record(0))
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left on device"):
+            writer.flush()
+    with pytest.raises(OSError, match="No space left on device"):
+        writer.close()
+
+
+def test_nothing_is_on_disk_before_a_flush_and_everything_after_it(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path)
+    writer.append(record(0))
+    assert writer.path.read_bytes() == b""
+    writer.flush()
+    assert writer.path.read_bytes() == records.encode_line(record(0))
+    writer.close()
