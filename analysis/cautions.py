@@ -57,12 +57,13 @@ def _fixed_part(
     baseline: TtftLaw, compared: TtftLaw, names: tuple[str, str], prefill: PrefillTest
 ) -> list[str]:
     """Why TTFT of short prompts differs although prefill does not."""
-    ratio = baseline.base_s / compared.base_s if compared.base_s > 0 else 1.0
+    short = [float(law.levels_s[0]) for law in (baseline, compared)]
+    ratio = short[0] / short[1]
     if prefill.answer != "unchanged" or 1 / FIXED_DIFFERS < ratio < FIXED_DIFFERS:
         return []
     sentence = (
-        f"TTFT of short prompts differs all the same, {numbers.duration(baseline.base_s)} on {names[0]} and "
-        f"{numbers.duration(compared.base_s)} on {names[1]}. That is no prefill: it holds network, ingest "
+        f"TTFT of short prompts differs all the same, {numbers.duration(short[0])} on {names[0]} and "
+        f"{numbers.duration(short[1])} on {names[1]}. That is no prefill: it holds network, ingest "
         "and half of the step that was running, and steps differ between tiers."
     )
     return [sentence]

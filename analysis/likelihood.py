@@ -31,13 +31,13 @@ def descend(loss: Loss, starts: Sequence[Floats], bounds: Bounds, *, scale: floa
     return np.asarray(min(found, key=lambda result: float(result.fun)).x, dtype=np.float64)
 
 
-def standard_errors(loss: Loss, at: Floats) -> Floats:
-    """Standard errors of the parameters, from the curvature of a minus log likelihood at its minimum.
+def covariance(loss: Loss, at: Floats) -> Floats:
+    """Covariance of the parameters, from the curvature of a minus log likelihood at its minimum.
 
     A direction without curvature is one that the data do not bound: its variance is large, not dropped.
     """
     values, vectors = np.linalg.eigh(hessian(loss, at))
-    return np.asarray(np.sqrt(vectors**2 @ (1 / np.maximum(values, _FLATTEST))))
+    return np.asarray((vectors / np.maximum(values, _FLATTEST)) @ vectors.T)
 
 
 def hessian(loss: Loss, at: Floats, step: float = 1e-3) -> Floats:

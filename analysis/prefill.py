@@ -52,7 +52,7 @@ def describe(arm: Arm, law: TtftLaw | str) -> PrefillFit:
         )
     fixed, linear, quadratic = law.coefficients()
     increment = _around(law.increment_s, law.log_increment_error)
-    curved = math.isfinite(law.bend_error)
+    curved = math.isfinite(law.bend_error_s)
     queue_seen = law.queued_ratio * count >= FEWEST_QUEUED
     return PrefillFit(
         tier=arm.tier,
@@ -69,7 +69,7 @@ def describe(arm: Arm, law: TtftLaw | str) -> PrefillFit:
         noise_s=law.noise_s,
         identified={
             "increment": law.log_increment_error <= LARGEST_ERROR,
-            "quadratic": curved and abs(law.bend) > 2 * law.bend_error,
+            "quadratic": curved and abs(quadratic) > 2 * law.bend_error_s,
             "queue": queue_seen,
         },
         cautions=_cautions(law, curved=curved),

@@ -1,12 +1,14 @@
 """The law of the time to first token, fitted per tier: what a prompt costs, free of queue and network.
 
-    TTFT = f(n) + W + e        f(n) = a + b·n + c·n²        (n: uncached prompt tokens)
+    TTFT = f(n) + W + e        n: uncached prompt tokens
 
 W is the wait in the queue: 0, or exponential with mean μ if the request is queued. e is normal noise with
-spread σ·f + s0. The fixed part ``a`` holds network, ingest and the rest of the step that was running; it
-moves by half a step between tiers of different batch and is never compared. The increment D = f(n_high) −
-f(n_low) is prefill alone, and is a parameter of the fit: f(n) = F + D·((1 − q)·u + q·u²) with u = (n −
-n_low)/(n_high − n_low).
+spread σ·f + s0. f rises in straight lines between knots at the prompt lengths that were asked, so that it
+bends with attention's n² and jumps with a server's chunks as it will; a parabola forced through a stair would
+invent a difference where there is none. The fixed part of f holds network, ingest and the rest of the step
+that was running; it moves by half a step between tiers of different batch and is never compared. The
+increment D = f(n_high) − f(n_low) is prefill alone, and is a parameter of the fit: f = F + D·g with g = 0 and
+1 at the ends.
 """
 
 import math
@@ -26,22 +28,20 @@ MODEL_FACTOR, MODEL_FLOOR = 1.3, 0.01
 """Curvature alone is overconfident by a third on simulated servers, and 1 % of D is the model's own error."""
 FEWEST_REQUESTS, FEWEST_AT_A_LENGTH = 12, 3
 LEAST_SPAN = 1.5
+MOST_KNOTS = 8
 _THIN = 400  # requests on which starts are compared, before one descent on all of them
-_BOUNDS = [(None, None), (-8, 8), (-8, 8), (-9, 5), (-12, 0), (-12, 2), (-1, 1)]
+_FIRST_SHAPE = 6  # place of the first interior knot among the parameters
+_BOUNDS = [(None, None), (-8, 8), (-8, 8), (-9, 5), (-12, 0), (-12, 2), *[(-0.5, 1.5)] * MOST_KNOTS]
 
 
 @dataclass(frozen=True, slots=True)
 class TtftLaw:
-    """A fitted law. Times in s, lengths in tokens; n_low and n_high hold 90 % of the prompts between them."""
+    """A fitted law. Times in s, lengths in tokens; arrays have one value a knot."""
 
-    n_low: float
-    n_high: float
-    base_s: float
-    """f(n_low)."""
-    increment_s: float
-    """D = f(n_high) − f(n_low)."""
-    bend: float
-    """q: share of D that is quadratic in n."""
+    lengths: Floats
+    """Knots, ascending; the first and last are n_low and n_high."""
+    levels_s: Floats
+    """f at the knots."""
     queued_ratio: float
     queue_mean_s: float
     """μ, of those that queue."""
@@ -49,8 +49,23 @@ class TtftLaw:
     noise_s: float
     curvature_error: float
     """Standard error of ln D by the likelihood's curvature, times ``MODEL_FACTOR``."""
-    bend_error: float
-    """Standard error of q; NaN where no length lay between the ends and q is 0."""
+    bend_error_s: float
+    """Standard error of the quadratic coefficient, s per token²; NaN with two knots."""
+
+    @property
+    def n_low(self) -> float:
+        """Shortest prompt of the law."""
+        return float(self.lengths[0])
+
+    @property
+    def n_high(self) -> float:
+        """Longest prompt of the law."""
+        return float(self.lengths[-1])
+
+    @property
+    def increment_s(self) -> float:
+        """D = f(n_high) − f(n_low)."""
+        return float(self.levels_s[-1] - self.levels_s[0])
 
     @property
     def log_increment_error(self) -> float:
@@ -58,16 +73,13 @@ class TtftLaw:
         return math.hypot(self.curvature_error, MODEL_FLOOR)
 
     def coefficients(self) -> tuple[float, float, float]:
-        """(a, b, c) of a + b·n + c·n²."""
-        width = self.n_high - self.n_low
-        c = self.increment_s * self.bend / width**2
-        b = self.increment_s * (1 - self.bend) / width - 2 * c * self.n_low
-        return self.base_s - b * self.n_low - c * self.n_low**2, b, c
+        """(a, b, c) of the parabola a + b·n + c·n² nearest to the knots; c is 0 with two of them."""
+        a, b, c = (_parabola(self.lengths) @ self.levels_s).tolist()
+        return a, b, c
 
     def ttft_s(self, prompt_tokens: Floats) -> Floats:
-        """f(n): time to first token without queue and noise."""
-        u = (prompt_tokens - self.n_low) / (self.n_high - self.n_low)
-        return np.asarray(self.base_s + self.increment_s * ((1 - self.bend) * u + self.bend * u**2))
+        """f(n) between the knots; beyond them its ends."""
+        return np.interp(prompt_tokens, self.lengths, self.levels_s)
 
 
 def fit(prompt_tokens: Floats, ttft_s: Floats) -> TtftLaw | str:
@@ -77,73 +89,90 @@ def fit(prompt_tokens: Floats, ttft_s: Floats) -> TtftLaw | str:
     a queue that is never entered) from making the curvature singular.
     """
     if prompt_tokens.size < FEWEST_REQUESTS:
+        return f"{prompt_tokens.size} answers are too few for the TTFT law; it takes {FEWEST_REQUESTS}"
+    lengths = knots(prompt_tokens)
+    if lengths.size < 2 or lengths[-1] < LEAST_SPAN * max(lengths[0], 1.0):
         return (
-            f"{prompt_tokens.size} answered requests are too few for the TTFT law; it takes {FEWEST_REQUESTS}"
+            f"the TTFT law takes prompt lengths {LEAST_SPAN} times apart, {FEWEST_AT_A_LENGTH} requests each"
         )
-    low, high = (float(end) for end in np.quantile(prompt_tokens, [0.05, 0.95]))
-    if high < LEAST_SPAN * max(low, 1.0):
-        return f"the TTFT law takes prompt lengths that are {LEAST_SPAN} times apart at least"
-    problem = _Problem.of(prompt_tokens, ttft_s, low, high)
-    short, middle, long = (int(count) for count in np.histogram(problem.u, [-np.inf, 0.1, 0.9, np.inf])[0])
-    if min(short, long) < FEWEST_AT_A_LENGTH:
-        return f"the TTFT law takes {FEWEST_AT_A_LENGTH} requests at either end of the prompt lengths"
-    starts = problem.starts(bent=middle >= FEWEST_AT_A_LENGTH)
+    problem = _Problem.of(prompt_tokens, ttft_s, lengths)
+    starts, thin = problem.starts(), problem.thinned()
     bounds = _BOUNDS[: starts[0].size]
-    thin = problem.thinned()
-    found = likelihood.descend(thin.loss, starts, bounds, scale=thin.u.size)
-    if thin.u.size < problem.u.size:
-        found = likelihood.descend(problem.loss, [found], bounds, scale=problem.u.size)
-    return problem.law(found, likelihood.standard_errors(problem.loss, found))
+    found = likelihood.descend(thin.loss, starts, bounds, scale=thin.ttft.size)
+    if thin.ttft.size < problem.ttft.size:
+        found = likelihood.descend(problem.loss, [found], bounds, scale=problem.ttft.size)
+    return problem.law(found, likelihood.covariance(problem.loss, found))
+
+
+def knots(prompt_tokens: Floats) -> Floats:
+    """Lengths between which f is straight: those asked, if few and each asked often, else quantiles.
+
+    Lengths within 2 % of one another are one (tokenisers count differently).
+    """
+    values = np.sort(prompt_tokens)
+    group = np.concatenate(([0], np.cumsum(np.diff(values) > 0.02 * np.maximum(values[:-1], 1.0))))
+    counts = np.bincount(group)
+    means = np.bincount(group, values) / counts
+    often = counts >= FEWEST_AT_A_LENGTH
+    if (
+        often.sum() <= MOST_KNOTS
+        and counts[often].sum() >= 0.9 * values.size
+        and means.size < values.size / 3
+    ):
+        return np.asarray(means[often])
+    spread = np.unique(np.quantile(values, [0.05, 0.35, 0.65, 0.95]))
+    nearest = np.abs(values[:, None] - spread).argmin(axis=1)
+    return spread[np.bincount(nearest, minlength=spread.size) >= FEWEST_AT_A_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """One data set in its own scale: TTFT in units of ``scale_s``, prompt lengths as u.
+    """One data set in its own scale: TTFT in units of ``scale_s``.
 
-    Free parameters, in order: F, ln D, logit of the queued share, ln μ, ln σ, ln s0, and q where there are
-    lengths between the ends.
+    Free parameters, in order: F, ln D, logit of the queued share, ln μ, ln σ, ln s0, and g at the inner
+    knots. ``weights`` has a row a request: how much of each knot's level is in its f.
     """
 
-    u: Floats
+    lengths: Floats
+    weights: Floats
     ttft: Floats
-    n_low: float
-    n_high: float
     scale_s: float
     spread: float
     """Rough scatter of TTFT at one length: the scale of the priors of μ and s0."""
 
     @classmethod
-    def of(cls, n: Floats, ttft_s: Floats, n_low: float, n_high: float) -> "_Problem":
+    def of(cls, n: Floats, ttft_s: Floats, lengths: Floats) -> "_Problem":
         scale_s = float(np.median(ttft_s))
-        u, ttft = (n - n_low) / (n_high - n_low), ttft_s / scale_s
-        ends = [ttft[u <= np.quantile(u, 0.25)], ttft[u >= np.quantile(u, 0.75)]]
-        spread = float(np.mean([np.quantile(end, 0.5) - np.quantile(end, 0.1) for end in ends]))
-        return cls(u, ttft, n_low, n_high, scale_s, min(max(spread, 0.005), 1.0))
+        weights = np.stack([np.interp(n, lengths, hat) for hat in np.eye(lengths.size)], axis=1)
+        problem = cls(lengths, weights, ttft_s / scale_s, scale_s, 1.0)
+        spreads = problem.level(0.5) - problem.level(0.1)
+        return replace(problem, spread=min(max(float(np.mean(spreads)), 0.005), 1.0))
+
+    def level(self, q: float) -> Floats:
+        """The ``q`` quantile of TTFT of the requests nearest to each knot."""
+        nearest = self.weights.argmax(axis=1)
+        return np.array([np.quantile(self.ttft[nearest == knot], q) for knot in range(self.lengths.size)])
 
     def thinned(self) -> "_Problem":
-        step = max(1, self.u.size // _THIN)
-        return replace(self, u=self.u[::step], ttft=self.ttft[::step])
+        step = max(1, self.ttft.size // _THIN)
+        return replace(self, weights=self.weights[::step], ttft=self.ttft[::step])
 
-    def starts(self, *, bent: bool) -> list[Floats]:
+    def starts(self) -> list[Floats]:
         """Where to descend from: laws through several quantiles, each with a queue for what is above."""
-        low, high = (
-            self.ttft[self.u <= np.quantile(self.u, 0.25)],
-            self.ttft[self.u >= np.quantile(self.u, 0.75)],
-        )
         found = []
         for q, queued, noise in ((0.05, 1.0, 0.1), (0.25, 0.0, 0.3), (0.25, -2.0, 0.5), (0.5, -3.0, 1.0)):
-            base = float(np.quantile(low, q))
-            increment = max(float(np.quantile(high, q)) - base, 0.01)
-            wait = max(float(np.mean(low)) - base, self.spread)
-            start = [base, math.log(increment), queued, math.log(wait), -4.0, math.log(self.spread * noise)]
-            found.append(np.array([*start, 0.05] if bent else start))
+            levels = self.level(q)
+            increment = max(float(levels[-1] - levels[0]), 0.01)
+            wait = max(float(np.mean(self.ttft - self.weights @ levels)), self.spread)
+            shape = np.clip((levels[1:-1] - levels[0]) / increment, 0.0, 1.0)
+            nuisance = [queued, math.log(wait), -4.0, math.log(self.spread * noise)]
+            found.append(np.array([levels[0], math.log(increment), *nuisance, *shape]))
         return found
 
     def loss(self, theta: Floats) -> float:
         """Minus log posterior."""
-        base, log_increment, logit_queued, log_wait, log_ratio, log_noise = theta[:6]
-        bend = theta[6] if theta.size > 6 else 0.0
-        f = base + math.exp(log_increment) * ((1 - bend) * self.u + bend * self.u**2)
+        _, _, logit_queued, log_wait, log_ratio, log_noise = theta[:_FIRST_SHAPE]
+        f = self.weights @ _levels(theta)
         log_pdf = exgauss.log_wait_pdf(
             self.ttft - f,
             math.exp(log_ratio) * np.abs(f) + math.exp(log_noise),
@@ -160,19 +189,37 @@ class _Problem:
         )
         return float(0.5 * prior - log_pdf.sum())
 
-    def law(self, theta: Floats, errors: Floats) -> TtftLaw:
+    def law(self, theta: Floats, covariance: Floats) -> TtftLaw:
         """The law at ``theta``, in seconds."""
-        bent = theta.size > 6
         return TtftLaw(
-            n_low=self.n_low,
-            n_high=self.n_high,
-            base_s=float(theta[0]) * self.scale_s,
-            increment_s=math.exp(theta[1]) * self.scale_s,
-            bend=float(theta[6]) if bent else 0.0,
+            lengths=self.lengths,
+            levels_s=_levels(theta) * self.scale_s,
             queued_ratio=float(special.expit(theta[2])),
             queue_mean_s=math.exp(theta[3]) * self.scale_s,
             noise_ratio=math.exp(theta[4]),
             noise_s=math.exp(theta[5]) * self.scale_s,
-            curvature_error=MODEL_FACTOR * float(errors[1]),
-            bend_error=MODEL_FACTOR * float(errors[6]) if bent else math.nan,
+            curvature_error=MODEL_FACTOR * math.sqrt(covariance[1, 1]),
+            bend_error_s=self._bend_error_s(theta, covariance),
         )
+
+    def _bend_error_s(self, theta: Floats, covariance: Floats) -> float:
+        if self.lengths.size < 3:
+            return math.nan
+        weights = _parabola(self.lengths)[2] * math.exp(theta[1])
+        slopes = np.zeros(theta.size)  # of the quadratic coefficient against each parameter
+        slopes[1] = weights @ np.concatenate(([0.0], theta[_FIRST_SHAPE:], [1.0]))
+        slopes[_FIRST_SHAPE:] = weights[1:-1]
+        return MODEL_FACTOR * self.scale_s * math.sqrt(float(slopes @ covariance @ slopes))
+
+
+def _levels(theta: Floats) -> Floats:
+    shape = np.concatenate(([0.0], theta[_FIRST_SHAPE:], [1.0]))
+    return np.asarray(theta[0] + math.exp(theta[1]) * shape)
+
+
+def _parabola(lengths: Floats) -> Floats:
+    """Matrix that takes levels at the knots to (a, b, c) by least squares; c is 0 with two knots."""
+    scale = lengths[-1]
+    powers = np.vander(lengths / scale, min(3, lengths.size), increasing=True)
+    solved = np.linalg.pinv(powers) / scale ** np.arange(powers.shape[1])[:, None]
+    return solved if lengths.size > 2 else np.vstack([solved, np.zeros(2)])

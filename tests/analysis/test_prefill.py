@@ -11,23 +11,22 @@ from analysis import prefill
 from analysis.ttft_law import MODEL_FLOOR, TtftLaw
 
 NAMES = ("standard", "fast")
+LENGTHS = np.array([128.0, 2048.0, 8192.0, 16384.0])
+LEVELS_S = np.array([0.04, 0.07, 0.18, 0.34])
 LAW = TtftLaw(
-    n_low=128.0,
-    n_high=16384.0,
-    base_s=0.04,
-    increment_s=0.3,
-    bend=0.1,
+    lengths=LENGTHS,
+    levels_s=LEVELS_S,
     queued_ratio=0.3,
     queue_mean_s=0.05,
     noise_ratio=0.02,
     noise_s=0.004,
     curvature_error=0.015,
-    bend_error=0.02,
+    bend_error_s=1e-11,
 )
 
 
 def faster(ratio: float, error: float = 0.015) -> TtftLaw:
-    return replace(LAW, increment_s=0.3 / ratio, curvature_error=error)
+    return replace(LAW, levels_s=0.04 + (LEVELS_S - 0.04) / ratio, curvature_error=error)
 
 
 def test_equal_increments_are_unchanged_with_the_p_value_of_two_one_sided_tests() -> None:
@@ -72,16 +71,14 @@ def test_a_wider_margin_forgives_more() -> None:
 
 def test_laws_are_compared_over_the_lengths_they_share() -> None:
     """The same server, seen up to 16,384 tokens on one tier and up to 14,000 on the other."""
-    u = (14000.0 - 128.0) / (16384.0 - 128.0)
-    short = replace(
-        LAW, n_high=14000.0, increment_s=0.3 * (0.9 * u + 0.1 * u * u), bend=0.1 * u / (0.9 + 0.1 * u)
-    )
+    seen = np.array([128.0, 2048.0, 8192.0, 14000.0])
+    short = replace(LAW, lengths=seen, levels_s=LAW.ttft_s(seen))
     found = prefill.compare(LAW, short, margin=0.10, names=NAMES)
     assert found.speed_ratio.value == pytest.approx(1.0, abs=1e-9)
 
 
 def test_laws_that_hardly_share_lengths_are_not_compared() -> None:
-    found = prefill.compare(LAW, replace(LAW, n_high=4000.0), margin=0.10, names=NAMES)
+    found = prefill.compare(LAW, replace(LAW, lengths=LENGTHS / 4), margin=0.10, names=NAMES)
     assert found.answer == "inconclusive"
     assert "hardly overlap" in found.sentence
 
