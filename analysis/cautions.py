@@ -43,7 +43,7 @@ def _chunk_trap(decode: DecodeTest, prefill: PrefillTest) -> list[str]:
 
 
 def _queue(baseline: TtftLaw, compared: TtftLaw) -> list[str]:
-    waits = [law.queued_ratio * law.queue_mean_s for law in (baseline, compared)]
+    waits = [law.mean_wait_s for law in (baseline, compared)]
     if max(waits) <= LONG_WAIT_RATIO * min(baseline.increment_s, compared.increment_s):
         return []
     sentence = (

@@ -19,6 +19,9 @@ LARGEST_ERROR = 0.06
 CERTAIN = 3.0
 """Errors by which a ratio must differ from 1 to be called changed where its error is larger than that."""
 COMMON_LENGTHS = 0.8
+MOST_QUEUED, LONGEST_WAIT_RATIO = 0.75, 0.5
+"""Share of requests that queue, and their mean wait over the increment: beyond both, the lower edge of TTFT that
+the law lives on is hardly occupied, and one in twenty simulated servers got a confident and wrong ratio."""
 FEWEST_QUEUED = 5
 BUSY_QUEUE = 0.5
 
@@ -82,6 +85,11 @@ def compare(baseline: TtftLaw, compared: TtftLaw, *, margin: float, names: tuple
     ``p_value`` is that of the equivalence test: small means shown to be equal within the margin. ``names``
     are those of the two tiers.
     """
+    for name, law in zip(names, (baseline, compared), strict=True):
+        if law.queued_ratio > MOST_QUEUED and law.mean_wait_s > LONGEST_WAIT_RATIO * law.increment_s:
+            return untested(
+                f"nearly all requests to {name} queued, and for long; lower the load", margin=margin
+            )
     low, high = max(baseline.n_low, compared.n_low), min(baseline.n_high, compared.n_high)
     if high - low < COMMON_LENGTHS * max(law.n_high - law.n_low for law in (baseline, compared)):
         return untested("the prompt lengths answered by the two tiers hardly overlap", margin=margin)

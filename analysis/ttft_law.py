@@ -72,6 +72,11 @@ class TtftLaw:
         """Standard error of ln D, the model's own error included."""
         return math.hypot(self.curvature_error, MODEL_FLOOR)
 
+    @property
+    def mean_wait_s(self) -> float:
+        """Mean wait in the queue over all requests."""
+        return self.queued_ratio * self.queue_mean_s
+
     def coefficients(self) -> tuple[float, float, float]:
         """(a, b, c) of the parabola a + b·n + c·n² nearest to the knots; c is 0 with two of them."""
         a, b, c = (_parabola(self.lengths) @ self.levels_s).tolist()
