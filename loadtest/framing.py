@@ -29,14 +29,16 @@ class ResponseFramer:
         self.done = False
         self.reusable = False
         self._exchange = exchange
-        self._parser = httptools.HttpResponseParser(self)
-        self._left_bytes = max_bytes
+        self._max_bytes = self._left_bytes = max_bytes
         self._head_left_bytes = _MAX_HEAD_BYTES
         self._in_body = False
         self._started = False
         self._interim = False
         self._parts: list[bytes] = []
+        self.on_body = self._parts.append
+        """Called by httptools for each stretch of the body; the list's own method, for speed."""
         self._inflate: zlib._Decompress | None = None
+        self._parser = httptools.HttpResponseParser(self)
 
     def receive(self, data: bytes | memoryview, stamp_ns: int) -> None:
         """Take what one read brought."""
@@ -106,10 +108,6 @@ class ResponseFramer:
         elif coding != "identity":
             raise httptools.HttpParserError(f"content-encoding {coding} was not asked for")
 
-    def on_body(self, body: bytes) -> None:
-        """Collect what this read brought."""
-        self._parts.append(body)
-
     def on_message_complete(self) -> None:
         """The response is whole, as its own framing says."""
         if self._interim:
@@ -121,7 +119,7 @@ class ResponseFramer:
     def _keep(self, stamp_ns: int) -> None:
         """Make one piece of what this read brought, inflated, if it fits."""
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts = []
+        self._parts.clear()
         if self._inflate is not None:
             try:
                 data = self._inflate.decompress(data, max(1, self._left_bytes))
@@ -130,7 +128,7 @@ class ResponseFramer:
                 return
         self._left_bytes -= len(data) + _PIECE_OVERHEAD_BYTES
         if self._left_bytes < 0 or (self._inflate is not None and self._inflate.unconsumed_tail):
-            self._end("too_large", "the response is larger than this client keeps")
+            self._end("too_large", f"the response takes more than {self._max_bytes} bytes of memory")
         elif data:
             self._exchange.pieces.append((stamp_ns, data))
 

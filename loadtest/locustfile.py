@@ -31,6 +31,7 @@ from tierscope.errors import BadInputError
 __all__ = ["PlanShape", "PlanUser"]
 
 _RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+_SWITCH_S = 0.0005  # the thread that renders /metrics gives the hub its turn within this time
 _OWN_DISTRIBUTION = ("master", "worker", "processes")
 
 
@@ -75,6 +76,7 @@ def compose(environment: Any, **_: Any) -> None:
         logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
     gc.collect()
     gc.freeze()  # what was imported need not be looked through again while tokens arrive
+    sys.setswitchinterval(_SWITCH_S)
     if environment.web_ui is not None:
         say(f"web interface on port {options.web_port}: press start there to run the plan {options.plan}")
 

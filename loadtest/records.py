@@ -26,7 +26,7 @@ PARQUET_FILE = "requests.parquet"
 
 Outcome = Literal[
     "ok",
-    "http_error",  # a status of 400 or more that is none of the next two
+    "http_error",  # a status that is no success (a redirect is not followed) and none of the next two
     "rate_limited",  # 429
     "overloaded",  # 529, or 503
     "stream_error",  # an error event inside a 200 stream, or damage in it
@@ -173,11 +173,15 @@ class RecordWriter:
 
 
 def write_info(folder: Path, info: RunInfo) -> None:
-    """Write run.json so that a reader sees either the old or the new one, never half of it."""
+    """Write run.json so that a reader sees the old or the new one, never half of it, also after an OSError."""
     data = msgspec.json.format(_ENCODER.encode(info), indent=2)
     fresh = folder / f".{RUN_FILE}.{os.getpid()}"
-    fresh.write_bytes(data + b"\n")
-    fresh.replace(folder / RUN_FILE)
+    try:
+        fresh.write_bytes(data + b"\n")
+        fresh.replace(folder / RUN_FILE)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def read_info(folder: Path) -> RunInfo:

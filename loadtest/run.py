@@ -187,7 +187,7 @@ class PlanRun:
         self.tally.add(record, derive.lag_s(record) if paced else None)
         if why := self.tally.hopeless():
             self.fail(why)
-        self._listeners.seen(record, sum(len(piece) for _, piece in exchange.pieces))
+        self._listeners.seen(record, sum([len(piece) for _, piece in exchange.pieces]))
         return record.outcome == "ok"
 
     def _tick(self) -> None:

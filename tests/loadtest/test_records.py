@@ -213,6 +213,24 @@ def test_run_json_is_replaced_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
+def test_a_run_json_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_info(tmp_path, info(status="running"))
+
+    def half(path: Path, data: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match="No space left"):
+        write_info(tmp_path, info(status="complete"))
+    monkeypatch.undo()
+    assert read_info(tmp_path).status == "running"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
 def test_what_a_full_disk_did_not_take_stays_in_the_buffer(tmp_path: Path) -> None:
     (tmp_path / "requests-0.jsonl").symlink_to("/dev/full")
     writer = RecordWriter(tmp_path)

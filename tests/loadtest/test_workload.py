@@ -171,8 +171,8 @@ def test_a_closed_loop_needs_a_user_a_stream_and_an_open_one_needs_one() -> None
 def record(outcome: Outcome = "ok", status: int | None = 200, detail: str = "") -> RequestRecord:
     return RequestRecord(
         index=0, stage="s", requested_tier="a", model="m", prompt_class_tokens=4, max_tokens=8,
-        scheduled_ns=0, sent_ns=0, outcome=outcome, status=status, detail=detail, stamp_source="kernel", ended_ns=9,
-        event_ns=[250_000_000, 450_000_000], output_tokens=5,
+        scheduled_ns=0, sent_ns=0, outcome=outcome, status=status, detail=detail, stamp_source="kernel",
+        ended_ns=9, event_ns=[250_000_000, 450_000_000], output_tokens=5,
     )  # fmt: skip
 
 
