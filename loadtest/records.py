@@ -173,7 +173,7 @@ class RecordWriter:
 
 
 def write_info(folder: Path, info: RunInfo) -> None:
-    """Write run.json so that a reader sees the old or the new one, never half of it, also after an OSError."""
+    """Write run.json so that a reader sees the old or the new one, never half of it, also after OSError."""
     data = msgspec.json.format(_ENCODER.encode(info), indent=2)
     fresh = folder / f".{RUN_FILE}.{os.getpid()}"
     try:

@@ -211,7 +211,9 @@ class Call:
                 self._waiter.wait_io(connection.sock, WRITE, self._total_ns, self._total_words())
             except OSError:
                 return len(left) < len(data)
-        self._last_ns = self.exchange.sent_ns = self._clock.now_ns()
+        # _last_ns stays at the start: while ``send`` returns, this process may lose its core, and an answer
+        # may come.
+        self.exchange.sent_ns = self._clock.now_ns()
         return True
 
     def _receive(self, connection: Connection) -> None:
@@ -230,7 +232,7 @@ class Call:
             next_ns = self._last_ns + int(timeouts.idle_s * 1e9)
             words = f"idle: nothing came for {timeouts.idle_s:g} s"
         else:
-            next_ns = self._last_ns + int(timeouts.first_byte_s * 1e9)
+            next_ns = (self.exchange.sent_ns or self._last_ns) + int(timeouts.first_byte_s * 1e9)
             words = f"first byte: nothing came within {timeouts.first_byte_s:g} s of sending"
         return (next_ns, words) if next_ns < self._total_ns else (self._total_ns, self._total_words())
 
@@ -287,7 +289,9 @@ class Call:
         if stamp_ns is None:
             stamp_ns = now_ns
             self.exchange.stamp_source = "user"
-        self._received = True
+        if not self._received:
+            self._received = True
+            self.exchange.sent_ns = min(self.exchange.sent_ns or stamp_ns, stamp_ns)
         self._last_ns = stamp_ns
         return count
 

@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import gevent
 import pytest
 
 from loadtest import endpoint, stamps, tls
 from loadtest.clock import RunClock
+from loadtest.connection import Connection
 from loadtest.exchange import Exchange
 from loadtest.plan import Timeouts
 from loadtest.stamps import Stamps
@@ -163,6 +165,45 @@ def test_many_streams_of_a_server_that_closes_unannounced_lose_no_request(
     assert [exchange.ending for exchange in exchanges] == ["complete"] * 80
 
 
+class SlowReturn:
+    """A socket whose ``send`` returns late, as when the process loses its core inside the call."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+    def send(self, data: memoryview) -> int:
+        sent: int = self._sock.send(data)
+        time.sleep(0.02)
+        return sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+def test_an_answer_that_comes_before_send_returns_keeps_its_kernel_stamp_and_moves_the_sending_back(
+    serve: Serve, connect: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = connect(serve().url)
+    if transport.stamps.source != "kernel":
+        pytest.skip(f"no kernel stamps here: {transport.stamps.note}")
+    dial = transport.dialer.dial
+
+    def slow_dial(*arguments: Any) -> Connection:
+        connection = dial(*arguments)
+        connection.sock = SlowReturn(connection.sock)  # type: ignore[assignment]
+        return connection
+
+    monkeypatch.setattr(transport.dialer, "dial", slow_dial)
+    exchange = transport.call(REQUEST).run()
+    assert exchange.ending == "complete"
+    assert exchange.stamp_source == "kernel"
+    assert exchange.sent_ns is not None
+    assert exchange.headers_ns is not None
+    assert exchange.sent_ns <= exchange.headers_ns
+    # Loopback answers within a fraction of the 20 ms that the call took to return.
+    assert exchange.ended_ns - exchange.sent_ns < 15_000_000
+
+
 def test_a_second_call_reuses_the_connection_and_says_so(serve: Serve, connect: Make) -> None:
     peer = serve()
     transport = connect(peer.url)
@@ -192,20 +233,19 @@ def test_a_server_that_closed_a_kept_connection_costs_a_new_one_and_no_request(
 
 
 def test_a_request_that_was_sent_is_never_sent_again(serve: Serve, connect: Make) -> None:
-    requests = []
+    answers = [ANSWER, b""]
 
     def second_is_dropped(connection: socket.socket, _: int) -> None:
-        for answer in (ANSWER, b""):
+        while answers:
             receive(connection)
-            requests.append(1)
-            connection.sendall(answer)
+            connection.sendall(answers.pop(0))
 
     transport = connect(serve(second_is_dropped).url)
     transport.call(REQUEST).run()
     exchange = transport.call(REQUEST).run()
     assert exchange.ending == "unanswered"
     assert "before a response came" in exchange.detail
-    assert len(requests) == 2
+    assert answers == []
     assert transport.connections_opened == 1
 
 
