@@ -20,8 +20,10 @@ CERTAIN = 3.0
 """Errors by which a ratio must differ from 1 to be called changed where its error is larger than that."""
 COMMON_LENGTHS = 0.8
 MOST_QUEUED, LONGEST_WAIT_RATIO = 0.75, 0.5
-"""Share of requests that queue, and their mean wait over the increment: beyond both, the lower edge of TTFT that
-the law lives on is hardly occupied, and one in twenty simulated servers got a confident and wrong ratio."""
+"""Share of requests that queue, and their mean wait over the increment: beyond both, the lower edge of TTFT,
+which the law lives on, is hardly occupied, and of simulated servers one in twenty got a wrong ratio."""
+FEWEST_FREE = 3
+"""Requests of the shortest and of the longest prompts that did not queue: below, a queue passes for prefill."""
 FEWEST_QUEUED = 5
 BUSY_QUEUE = 0.5
 
@@ -86,10 +88,9 @@ def compare(baseline: TtftLaw, compared: TtftLaw, *, margin: float, names: tuple
     are those of the two tiers.
     """
     for name, law in zip(names, (baseline, compared), strict=True):
-        if law.queued_ratio > MOST_QUEUED and law.mean_wait_s > LONGEST_WAIT_RATIO * law.increment_s:
-            return untested(
-                f"nearly all requests to {name} queued, and for long; lower the load", margin=margin
-            )
+        refusal = _refusal(law)
+        if refusal is not None:
+            return untested(f"on {name}, {refusal}", margin=margin)
     low, high = max(baseline.n_low, compared.n_low), min(baseline.n_high, compared.n_high)
     if high - low < COMMON_LENGTHS * max(law.n_high - law.n_low for law in (baseline, compared)):
         return untested("the prompt lengths answered by the two tiers hardly overlap", margin=margin)
@@ -119,6 +120,15 @@ def untested(why: str, *, margin: float) -> PrefillTest:
         margin_ratio=margin,
         sentence=f"Prefill could not be compared: {why}.",
     )
+
+
+def _refusal(law: TtftLaw) -> str | None:
+    """Why a law is not to be compared although it was fitted, or None."""
+    if law.queued_ratio > MOST_QUEUED and law.mean_wait_s > LONGEST_WAIT_RATIO * law.increment_s:
+        return "nearly all requests queued, and for long; a lower load would help"
+    if (1 - law.queued_ratio) * law.fewest < FEWEST_FREE:
+        return "too few requests of the shortest or longest prompts did not queue"
+    return None
 
 
 def _decide(ratio: Estimate, z: float, error: float, p_value: float, margin: float) -> Answer:

@@ -31,7 +31,9 @@ LEAST_SPAN = 1.5
 MOST_KNOTS = 8
 _THIN = 400  # requests on which starts are compared, before one descent on all of them
 _FIRST_SHAPE = 6  # place of the first interior knot among the parameters
-_BOUNDS = [(None, None), (-8, 8), (-8, 8), (-9, 5), (-12, 0), (-12, 2), *[(-0.5, 1.5)] * MOST_KNOTS]
+_BOUNDS = [(None, None), (-8, 8), (-8, 8), (-9, 5), (-12, 0), (-12, 2), *[(0, 1)] * MOST_KNOTS]
+_FALL_SPREAD = 0.02  # of the prior against g falling: a longer prompt does not take less
+_SHAPE_SPREAD = 0.15  # of the prior of g about a straight line: a pure n² bends by 0.25, a stair by 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class TtftLaw:
     """Knots, ascending; the first and last are n_low and n_high."""
     levels_s: Floats
     """f at the knots."""
+    fewest: int
+    """Requests at the end, shortest or longest, that has fewer of them."""
     queued_ratio: float
     queue_mean_s: float
     """μ, of those that queue."""
@@ -91,7 +95,8 @@ def fit(prompt_tokens: Floats, ttft_s: Floats) -> TtftLaw | str:
     """Fit the law by maximum likelihood, or say in a clause why it cannot be.
 
     Both arrays hold one positive value a request. Weak priors keep what the data cannot see (the mean wait of
-    a queue that is never entered) from making the curvature singular.
+    a queue that is never entered) from making the curvature singular, and a queue
+    from passing for prefill.
     """
     if prompt_tokens.size < FEWEST_REQUESTS:
         return f"{prompt_tokens.size} answers are too few for the TTFT law; it takes {FEWEST_REQUESTS}"
@@ -153,6 +158,11 @@ class _Problem:
         spreads = problem.level(0.5) - problem.level(0.1)
         return replace(problem, spread=min(max(float(np.mean(spreads)), 0.005), 1.0))
 
+    @property
+    def straight(self) -> Floats:
+        """Shape g at the inner knots if f were one straight line."""
+        return np.asarray((self.lengths[1:-1] - self.lengths[0]) / (self.lengths[-1] - self.lengths[0]))
+
     def level(self, q: float) -> Floats:
         """The ``q`` quantile of TTFT of the requests nearest to each knot."""
         nearest = self.weights.argmax(axis=1)
@@ -191,6 +201,8 @@ class _Problem:
             + ((log_wait - scale) / 1.5) ** 2
             + ((log_ratio + 4.0) / 1.5) ** 2
             + ((log_noise - scale + 1.0) / 1.5) ** 2
+            + float(np.sum(((theta[_FIRST_SHAPE:] - self.straight) / _SHAPE_SPREAD) ** 2))
+            + float(np.sum((np.minimum(np.diff(_shape(theta)), 0.0) / _FALL_SPREAD) ** 2))
         )
         return float(0.5 * prior - log_pdf.sum())
 
@@ -199,6 +211,7 @@ class _Problem:
         return TtftLaw(
             lengths=self.lengths,
             levels_s=_levels(theta) * self.scale_s,
+            fewest=int(np.bincount(self.weights.argmax(axis=1), minlength=self.lengths.size)[[0, -1]].min()),
             queued_ratio=float(special.expit(theta[2])),
             queue_mean_s=math.exp(theta[3]) * self.scale_s,
             noise_ratio=math.exp(theta[4]),
@@ -212,14 +225,17 @@ class _Problem:
             return math.nan
         weights = _parabola(self.lengths)[2] * math.exp(theta[1])
         slopes = np.zeros(theta.size)  # of the quadratic coefficient against each parameter
-        slopes[1] = weights @ np.concatenate(([0.0], theta[_FIRST_SHAPE:], [1.0]))
+        slopes[1] = weights @ _shape(theta)
         slopes[_FIRST_SHAPE:] = weights[1:-1]
         return MODEL_FACTOR * self.scale_s * math.sqrt(float(slopes @ covariance @ slopes))
 
 
+def _shape(theta: Floats) -> Floats:
+    return np.concatenate(([0.0], theta[_FIRST_SHAPE:], [1.0]))
+
+
 def _levels(theta: Floats) -> Floats:
-    shape = np.concatenate(([0.0], theta[_FIRST_SHAPE:], [1.0]))
-    return np.asarray(theta[0] + math.exp(theta[1]) * shape)
+    return np.asarray(theta[0] + math.exp(theta[1]) * _shape(theta))
 
 
 def _parabola(lengths: Floats) -> Floats:

@@ -16,6 +16,7 @@ LEVELS_S = np.array([0.04, 0.07, 0.18, 0.34])
 LAW = TtftLaw(
     lengths=LENGTHS,
     levels_s=LEVELS_S,
+    fewest=20,
     queued_ratio=0.3,
     queue_mean_s=0.05,
     noise_ratio=0.02,
@@ -81,6 +82,16 @@ def test_laws_that_hardly_share_lengths_are_not_compared() -> None:
     found = prefill.compare(LAW, replace(LAW, lengths=LENGTHS / 4), margin=0.10, names=NAMES)
     assert found.answer == "inconclusive"
     assert "hardly overlap" in found.sentence
+
+
+def test_a_queue_that_hardly_anybody_escapes_is_not_taken_for_prefill() -> None:
+    heavy = replace(LAW, queued_ratio=0.85, queue_mean_s=0.3)
+    few = replace(LAW, queued_ratio=0.7, fewest=10)
+    for law in (heavy, few):
+        found = prefill.compare(LAW, law, margin=0.10, names=NAMES)
+        assert found.answer == "inconclusive"
+        assert "queue" in found.sentence
+        assert found.speed_ratio.value is None
 
 
 def test_an_error_without_bounds_gives_no_infinity() -> None:
