@@ -1,41 +1,20 @@
-"""Calls over kept connections: one raw socket and one hub callback per stream, stamped at arrival.
+"""The pool of kept connections to one endpoint, and the calls that are under way on them.
 
-This file and ``connection`` are the only network code of the load test. Rules for whoever edits them:
-
-1. The read callback stamps and hands bytes on. It never blocks, switches or looks at JSON.
-2. One attempt is one exchange. Nothing is sent twice, except on another connection when a pooled one turned
-   out dead before a single byte of the request was taken.
-3. Every wait has a deadline from the plan, and each deadline has its own words.
+This file, ``call`` and ``connection`` are the only network code of the load test.
 """
 
 import ssl
-import time
 
+from loadtest.call import Call
 from loadtest.clock import RunClock
-from loadtest.connection import (
-    READ,
-    WRITE,
-    CancelledError,
-    ConnectError,
-    Connection,
-    DeadlineError,
-    Dialer,
-    Waiter,
-    in_words,
-    send_quietly,
-)
+from loadtest.connection import ConnectError, Connection, DeadlineError, Dialer, Waiter
 from loadtest.endpoint import Endpoint
-from loadtest.exchange import Ending, Exchange
-from loadtest.framing import MAX_RESPONSE_BYTES, ResponseFramer
+from loadtest.framing import MAX_RESPONSE_BYTES
 from loadtest.plan import Timeouts
-from loadtest.stamps import ANCILLARY_BYTES, Stamps, arrival_ns
+from loadtest.stamps import Stamps
 from tierscope.errors import RunFailedError
 
 _READ_BYTES = 262_144
-_HUNG_UP = "the server closed the connection"
-KEEP_LOOK_NS = 50_000_000
-"""How long a connection must have been left alone before it is believed to be kept. llama.cpp's server closes
-0.1 ms after each stream without having said so (seen 2026); a request sent into that gap would be lost."""
 
 
 class Transport:
@@ -76,7 +55,7 @@ class Transport:
         except (ConnectError, DeadlineError) as error:
             raise RunFailedError(f"cannot connect to {self.endpoint.origin}: {error}") from error
 
-    def call(self, request: bytes) -> "Call":
+    def call(self, request: bytes) -> Call:
         """Prepare a call that sends ``request`` (head and body)."""
         made = Call(self, request)
         self._calls.add(made)
@@ -102,7 +81,7 @@ class Transport:
             connection.close()
         return None
 
-    def ended(self, call: "Call", connection: Connection | None, *, reusable: bool) -> None:
+    def ended(self, call: Call, connection: Connection | None, *, reusable: bool) -> None:
         """A call has ended: keep its connection for another, or close it."""
         self._calls.discard(call)
         if connection is not None and reusable and self.keeps is not False:
@@ -110,204 +89,3 @@ class Transport:
             self._idle.append(connection)
         elif connection is not None:
             connection.close()
-
-
-class Call:
-    """One attempt: connects or reuses, sends, reads. ``run`` blocks its greenlet.
-
-    ``run`` always leaves a finished ``exchange``, also when its greenlet is killed.
-    """
-
-    def __init__(self, transport: Transport, request: bytes) -> None:
-        self.exchange = Exchange(stamp_source=transport.stamps.source)
-        self._transport = transport
-        self._request = request
-        self._clock = transport.clock
-        self._buffer = transport.buffer
-        self._buffers = (transport.buffer,)
-        self._framer = ResponseFramer(self.exchange, transport.max_response_bytes)
-        self._waiter = Waiter(transport.clock)
-        self._connection: Connection | None = None
-        self._ended = False
-        self._received = False
-        self._total_ns = 0
-        self._last_ns = 0
-        """When something last happened: sending, then each read."""
-
-    def cancel(self) -> None:
-        """Have ``run`` end as cancelled."""
-        self._waiter.cancel()
-
-    def run(self) -> Exchange:
-        """Do the whole call and give its exchange."""
-        self._last_ns = self._clock.now_ns()
-        self._total_ns = self._last_ns + int(self._transport.timeouts.total_s * 1e9)
-        try:
-            connection = self._send()
-            self._receive(connection)
-        except ConnectError as error:
-            self._end("unconnected", str(error))
-        except DeadlineError as error:
-            self._end("timeout", str(error))
-        except CancelledError:
-            self._end("cancelled", "the run ended")
-        finally:
-            self._end("cancelled", "the stream was stopped")
-        return self.exchange
-
-    def _end(self, ending: Ending, detail: str = "", at_ns: int | None = None) -> None:
-        """End the call, once; the first end counts."""
-        if self._ended:
-            return
-        self._ended = True
-        self.exchange.ended_ns = self._clock.now_ns() if at_ns is None else at_ns
-        self.exchange.ending, self.exchange.detail = ending, detail
-        if self._connection is not None:
-            self._connection.watcher.stop()
-        self._transport.ended(self, self._connection, reusable=ending == "complete" and self._framer.reusable)
-        self._connection = None
-        self._waiter.wake.set()
-
-    def _send(self) -> Connection:
-        """Put the request on a pooled connection, or on a new one."""
-        pooled = self._transport.take_idle()
-        if pooled is not None:
-            self._connection = pooled
-            if self._is_kept(pooled) and self._send_on(pooled):
-                return pooled
-            self._connection = None
-            pooled.close()
-        timeouts = self._transport.timeouts
-        fresh = self._transport.dialer.dial(self._waiter, min(timeouts.connect_s, timeouts.total_s))
-        self._connection = fresh
-        self.exchange.connected_ns = self._clock.now_ns()
-        self._send_on(fresh)
-        return fresh
-
-    def _is_kept(self, pooled: Connection) -> bool:
-        """Whether the server keeps connections; before the first reuse of all, one is watched to see."""
-        transport = self._transport
-        if transport.keeps is None:
-            try:
-                self._waiter.wait_io(pooled.sock, READ, pooled.idle_since_ns + KEEP_LOOK_NS, "")
-            except DeadlineError:
-                transport.keeps = True
-            else:
-                transport.keeps = False
-        return transport.keeps
-
-    def _send_on(self, connection: Connection) -> bool:
-        """Send the request; False if the connection broke before it took the first byte.
-
-        If it breaks later, the server may have answered before it hung up: reading will tell.
-        """
-        data = connection.tls.encrypt(self._request) if connection.tls else self._request
-        self._last_ns = self._clock.now_ns()
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[connection.sock.send(left) :]
-            except BlockingIOError:
-                self._waiter.wait_io(connection.sock, WRITE, self._total_ns, self._total_words())
-            except OSError:
-                return len(left) < len(data)
-        # _last_ns stays at the start: while ``send`` returns, this process may lose its core, and an answer
-        # may come.
-        self.exchange.sent_ns = self._clock.now_ns()
-        return True
-
-    def _receive(self, connection: Connection) -> None:
-        """Let the hub call back for each read, and watch the deadlines until the call has ended."""
-        self._waiter.wake.clear()
-        connection.watcher.start(self._on_readable if connection.tls is None else self._on_ciphertext)
-        idle_ns = int(self._transport.timeouts.idle_s * 1e9)
-        while not self._ended:
-            # A read during the wait can bring the deadline forward, but not to before idle_ns from now.
-            self._waiter.wait(*self._deadline(), at_most_ns=idle_ns)
-
-    def _deadline(self) -> tuple[int, str]:
-        """When the call is given up if nothing happens until then, and what to say."""
-        timeouts = self._transport.timeouts
-        if self._received:
-            next_ns = self._last_ns + int(timeouts.idle_s * 1e9)
-            words = f"idle: nothing came for {timeouts.idle_s:g} s"
-        else:
-            next_ns = (self.exchange.sent_ns or self._last_ns) + int(timeouts.first_byte_s * 1e9)
-            words = f"first byte: nothing came within {timeouts.first_byte_s:g} s of sending"
-        return (next_ns, words) if next_ns < self._total_ns else (self._total_ns, self._total_words())
-
-    def _total_words(self) -> str:
-        return f"total: not done within {self._transport.timeouts.total_s:g} s"
-
-    # Called by the hub
-
-    def _on_readable(self) -> None:
-        """Stamp the bytes that have come, frame them, nothing else."""
-        count = self._read()
-        if count:
-            framer = self._framer
-            framer.receive(self._buffer[:count], self._last_ns)
-            if framer.done:
-                self._end_as_framed()
-
-    def _on_ciphertext(self) -> None:
-        """Like ``_on_readable``, for a connection that speaks TLS. Only a close_notify is a clean end."""
-        count = self._read()
-        connection = self._connection
-        if not count or connection is None or connection.tls is None:
-            return
-        try:
-            data, closed = connection.tls.decrypt(self._buffer[:count])
-        except ssl.SSLError as error:
-            self._broken(f"TLS failed ({error.reason})")
-            return
-        send_quietly(connection.sock, connection.tls.to_send())
-        if data:
-            self._framer.receive(data, self._last_ns)
-        if closed:
-            self._framer.closed(_HUNG_UP)
-        if self._framer.done:
-            self._end_as_framed()
-
-    def _read(self) -> int:
-        """Read once and note the arrival in ``_last_ns``; 0 if nothing came, or the end, dealt with here."""
-        connection, clock = self._connection, self._clock
-        if connection is None:
-            return 0
-        try:
-            count, ancillary, _, _ = connection.recv(self._buffers, ANCILLARY_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return 0
-        except OSError as error:
-            self._broken(in_words(error))
-            return 0
-        if count == 0:
-            self._hung_up(connection)
-            return 0
-        now_ns = time.monotonic_ns() - clock.zero_ns
-        stamp_ns = arrival_ns(clock, ancillary, self._last_ns, now_ns)
-        if stamp_ns is None:
-            stamp_ns = now_ns
-            self.exchange.stamp_source = "user"
-        if not self._received:
-            self._received = True
-            self.exchange.sent_ns = min(self.exchange.sent_ns or stamp_ns, stamp_ns)
-        self._last_ns = stamp_ns
-        return count
-
-    def _hung_up(self, connection: Connection) -> None:
-        """The server closed; a body without TLS may end that way."""
-        if connection.tls is None:
-            self._framer.closed(_HUNG_UP)
-            self._end_as_framed()
-        else:
-            self._broken(_HUNG_UP)
-
-    def _broken(self, how: str) -> None:
-        if self._received:
-            self._end("cut", f"{how} inside the response")
-        else:
-            self._end("unanswered", f"{how} before a response came")
-
-    def _end_as_framed(self) -> None:
-        self._end(self.exchange.ending, self.exchange.detail, self._last_ns if self._received else None)

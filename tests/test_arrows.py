@@ -28,6 +28,7 @@ HEAVY = (
 MAY: dict[str, set[str]] = {
     "loadtest.framing": {"httptools"},
     "loadtest.connection": {"gevent"},
+    "loadtest.call": {"gevent", "httptools"},
     "loadtest.transport": {"gevent", "httptools"},
     "loadtest.pacing": {"gevent"},
     "loadtest.traffic": {"gevent", "httptools"},

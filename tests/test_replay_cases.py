@@ -1,4 +1,4 @@
-"""Real and realistic transcripts, replayed byte for byte; what is right lies beside each in tests/data/cases."""
+"""Transcripts replayed byte for byte, over a real connection and cut anywhere; answers are in the case folder."""
 
 import itertools
 import json

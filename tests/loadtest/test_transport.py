@@ -204,6 +204,19 @@ def test_an_answer_that_comes_before_send_returns_keeps_its_kernel_stamp_and_mov
     assert exchange.ended_ns - exchange.sent_ns < 15_000_000
 
 
+def test_a_fault_of_ours_in_a_callback_is_raised_where_the_call_was_made(
+    serve: Serve, connect: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    call = connect(serve().url).call(REQUEST)
+    monkeypatch.setattr("loadtest.call.arrival_ns", broken)
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        call.run()
+    assert call.exchange.ending == "cancelled"
+
+
 def test_a_second_call_reuses_the_connection_and_says_so(serve: Serve, connect: Make) -> None:
     peer = serve()
     transport = connect(peer.url)
