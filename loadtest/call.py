@@ -30,6 +30,7 @@ from loadtest.stamps import ANCILLARY_BYTES, arrival_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from loadtest.transport import Transport
 
 _HUNG_UP = "the server closed the connection"
