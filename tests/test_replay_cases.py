@@ -1,4 +1,4 @@
-"""Transcripts replayed byte for byte, over a real connection and cut anywhere; the answers lie beside them."""
+"""Transcripts replayed byte for byte, over a real connection and cut anywhere; answers lie beside them."""
 
 import itertools
 import json
