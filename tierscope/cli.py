@@ -166,7 +166,7 @@ def report(
     """
     from tierscope.report import report_runs
 
-    report_runs(
+    paths = report_runs(
         runs,
         html=out,
         json=json,
@@ -177,6 +177,8 @@ def report(
         compared=compared,
         margin=margin,
     )
+    for path in paths:
+        typer.echo(str(path))
 
 
 @app.command()

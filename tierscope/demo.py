@@ -44,10 +44,10 @@ def run_demo(*, profile: str, out: Path | None, seed: int | None) -> None:
         after = _read_metrics(url) if code == 0 else before
     check_end(folder, code)
     print()
-    report_runs([folder], html=None, json=folder / "report.json", md=None, hardware=profile)
-    for tier, batch in sorted(true_batches(before, after).items()):
-        print(f"the mock's own count, which the report has not seen: {batch:.0f} sequences a step on {tier}")
-    print(f"({time.monotonic() - began_s:.0f} s)")
+    paths = report_runs([folder], html=None, json=folder / "report.json", md=None, hardware=profile)
+    batches = [f"{batch:.0f} on {tier}" for tier, batch in true_batches(before, after).items()]
+    print(f"  The mock's own count, which the report has not seen: a batch of {', '.join(batches)}")
+    print(f"\n{time.monotonic() - began_s:.0f} s; open in a browser:", *paths[:1])
 
 
 def _say_what_runs(plan: Plan, target: Target, profile: str, metrics_port: int) -> None:

@@ -24,8 +24,8 @@ def report_runs(
     baseline: str | None = None,
     compared: str | None = None,
     margin: float = 0.10,
-) -> None:
-    """Analyse run folders, write the report's files, print the verdict and where they are."""
+) -> list[Path]:
+    """Analyse run folders, write the report's files, print the verdict; returns where they are."""
     from analysis import report
     from analysis.analyze import analyze
 
@@ -44,9 +44,7 @@ def report_runs(
     report.write(model, html=page, json=json, md=md)
     for line in report.summary_lines(model):
         print(line)
-    for path in (page, json, md):
-        if path is not None:
-            print(path)
+    return [path for path in (page, json, md) if path is not None]
 
 
 def _hardware(hardware: str | None) -> "tuple[Deployment | None, float | None, float]":
