@@ -23,7 +23,7 @@ MOST_QUEUED, LONGEST_WAIT_RATIO = 0.75, 0.5
 """Share of requests that queue, and their mean wait over the increment: beyond both, the lower edge of TTFT,
 which the law lives on, is hardly occupied, and of simulated servers one in twenty got a wrong ratio."""
 FEWEST_FREE = 3
-"""Requests of the shortest and of the longest prompts that did not queue: below, a queue passes for prefill."""
+"""Requests of the shortest, and of the longest, that did not queue: below, a queue passes for prefill."""
 FEWEST_QUEUED = 5
 BUSY_QUEUE = 0.5
 

@@ -86,7 +86,7 @@ def test_laws_that_hardly_share_lengths_are_not_compared() -> None:
 
 def test_a_queue_that_hardly_anybody_escapes_is_not_taken_for_prefill() -> None:
     heavy = replace(LAW, queued_ratio=0.85, queue_mean_s=0.3)
-    few = replace(LAW, queued_ratio=0.7, fewest=10)
+    few = replace(LAW, queued_ratio=0.7, fewest=8)
     for law in (heavy, few):
         found = prefill.compare(LAW, law, margin=0.10, names=NAMES)
         assert found.answer == "inconclusive"
