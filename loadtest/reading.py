@@ -35,7 +35,9 @@ class Reading:
     damage: str | None = None
 
     def add(self, delta: Delta, stamp_ns: int) -> None:
-        """Fold one event in. After an error or damage nothing more is counted."""
+        """Fold one event in; after an error nothing more is counted."""
+        if self.error is not None:
+            return
         if delta.kind is not None:
             self.event_ns.append(stamp_ns)
             self.kinds.append(delta.kind)
@@ -45,7 +47,7 @@ class Reading:
         self.terminal = self.terminal or delta.terminal
         self.finish_reason = delta.finish_reason or self.finish_reason
         self.echoed_tier = delta.echoed_tier or self.echoed_tier
-        self.error = self.error or delta.error
+        self.error = delta.error
         if delta.usage is not None:
             self.usage = _later(self.usage, delta.usage)
 

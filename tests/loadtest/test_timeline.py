@@ -135,6 +135,16 @@ def test_cutting_a_good_stream_at_any_byte_is_a_success_only_past_its_terminal_e
     assert made.outcome == ("ok" if end >= whole.index(DONE) else "truncated")
 
 
+@pytest.mark.parametrize("bad", [event({"error": "gone"}), b"data: {]\n\n"])
+def test_nothing_is_counted_after_an_error_or_damage_however_the_bytes_are_cut(bad: bytes) -> None:
+    parts = [text(), bad, text(), STOP]
+    apart = record(exchange([(9, part) for part in parts]))
+    together = record(exchange([(9, b"".join(parts))]))
+    assert apart == together
+    assert apart.event_ns == [9]
+    assert apart.finish_reason is None
+
+
 def test_events_of_one_read_share_its_stamp_and_are_counted_as_coalesced() -> None:
     made = record(exchange([(5, text() + text() + text()), (6, text()), (7, STOP + DONE)]))
     assert made.event_ns == [5, 5, 5, 6]
