@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from tierscope.errors import BadInputError
 
-_HOST = re.compile(r"^[A-Za-z0-9._:%-]+$")
+_HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 _FORM = "http://HOST[:PORT][/PREFIX] or https://…"
 
 
@@ -72,7 +72,7 @@ def _ascii(url: str, host: str) -> str:
         name = host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError as error:
         raise _refused(url, f"{host!r} is not a host name") from error
-    if not _HOST.match(name):
+    if not _HOST.fullmatch(name):
         raise _refused(url, f"{host!r} is not a host name")
     return name
 

@@ -30,7 +30,7 @@ from tierscope.errors import BadInputError
 
 __all__ = ["PlanShape", "PlanUser"]
 
-_RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _SWITCH_S = 0.0005  # the thread that renders /metrics gives the hub its turn within this time
 _OWN_DISTRIBUTION = ("master", "worker", "processes")
 
@@ -96,7 +96,7 @@ def _configure(environment: Any, number: int) -> RunConfig:
     loaded = plan.load(options.plan, seed=seed)
     target = Target(url=environment.host.rstrip("/"), model=options.model, api=options.api)
     run_id = options.run_id or f"{loaded.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    if not _RUN_ID.match(run_id):
+    if not _RUN_ID.fullmatch(run_id):
         raise BadInputError(
             f"--run-id: {run_id!r} is not allowed; expected up to 64 letters, digits and any of . _ -"
         )

@@ -11,8 +11,8 @@ from loadtest.wire import WIRES
 from loadtest.workload import Request, prompt_text
 from tierscope.errors import BadInputError
 
-_TOKEN = re.compile(r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")  # RFC 9110, section 5.6.2
-_VALUE = re.compile(r"^[\x20-\x7e\x80-\xff\t]*$")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]*")
 _OURS = {"host", "content-length", "content-type", "transfer-encoding", "connection", "accept-encoding"}
 _SECRET = {"authorization", "x-api-key", "api-key", "proxy-authorization", "cookie"}
 
@@ -51,7 +51,7 @@ class MessageBuilder:
         }
         _check(tier)
         headers |= self._wire.headers(key) | tier.headers
-        if not all(_VALUE.match(value) for value in headers.values()):
+        if not all(_VALUE.fullmatch(value) for value in headers.values()):
             raise BadInputError("API key: holds a character that cannot be sent in an HTTP header")
         lines = [f"POST {endpoint.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         return ("\r\n".join(lines) + "\r\n").encode("latin-1")
@@ -60,7 +60,7 @@ class MessageBuilder:
 def _check(tier: Tier) -> None:
     for name, value in tier.headers.items():
         where = f"tiers.{tier.name}.headers: {name!r}"
-        if not _TOKEN.match(name) or not _VALUE.match(value):
+        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
             raise BadInputError(f"{where} is not allowed: not a header that can be sent")
         if name.lower() in _OURS:
             raise BadInputError(f"{where} is not allowed: the client sets it itself")

@@ -26,7 +26,7 @@ Tokens = Annotated[int, Meta(ge=1, le=10_000_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1_000_000)]
 NonNegativeSeconds = Annotated[float, Meta(ge=0, le=1_000_000)]
 PerSecond = Annotated[float, Meta(gt=0, le=1_000_000)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]  # $ would let a newline follow
 
 
 class Closed(

@@ -19,8 +19,8 @@ _SHIPPED = resources.files("mockserver") / "profiles"
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=100_000_000)]
 Seconds = Annotated[float, Meta(ge=0, le=3600)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-TierName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]  # $ would let a newline follow
+TierName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}\Z")]
 
 
 class HiddenLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

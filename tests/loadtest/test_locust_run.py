@@ -325,6 +325,7 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"model": ""}, "--model is missing"),
     ({"extra": ["--seed", "-1"]}, "--seed: '-1' is not allowed; expected a whole number"),
     ({"run_id": "a/b"}, "--run-id: 'a/b' is not allowed"),
+    ({"run_id": "a\n"}, r"--run-id: 'a\n' is not allowed"),
     ({"extra": ["--processes", "2"]}, "--master, --worker and --processes are not supported"),
 ]
 

@@ -68,6 +68,7 @@ def test_a_plan_is_read_from_a_file(tmp_path: Path) -> None:
         ),
         ('"closed", streams = 2', '"poisson", streams = 2', "stages[0].arrivals"),
         ('name = "s"', 'name = "a b"', "stages[0].name: 'a b' is not allowed"),
+        ('name = "s"', 'name = "s\\n"', r"stages[0].name: 's\n' is not allowed"),
         ('name = "p"', 'name = "p"\nseed = -1', "seed: -1 is not allowed"),
         ("[workload]", "[workload", "is not valid TOML"),
         (

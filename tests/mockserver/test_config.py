@@ -77,6 +77,8 @@ def test_a_request_is_served_by_the_tier_that_lists_what_it_asks(
         ("max_context_tokens = 8192", "max_context_tokens = 9000000", "expected at most the KV capacity"),
         ("max_context_tokens = 8192", "max_context_tokens = 128", "default_output_tokens: 128"),
         ("max_context_tokens = 8192", "max_context_tokens = 9\ningest_s = -1", "ingest_s: -1 is not allowed"),
+        ('name = "fast"', 'name = "fast\\n"', r"tiers[1].name: 'fast\n' is not allowed"),
+        ('"priority", "fast"', '"fast\\n"', r"tiers[1].service_tiers[0]: 'fast\n' is not allowed"),
         ('name = "fast"', 'name = "standard"', "tiers: name: 'standard' is there twice"),
         ('"priority", "fast"', '"default"', "tiers: service_tiers: 'default' is there twice"),
         ("kv_bits = 8", "kv_bits = 7", "tiers[1].deployment: kv_bits: 7 is not allowed"),
