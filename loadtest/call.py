@@ -184,13 +184,18 @@ class Call:
         """Stamp the bytes that have come, frame them, nothing else."""
         count = self._read()
         if count:
+            if not self._received:
+                self._begin_response()
             framer = self._framer
             framer.receive(self._buffer[:count], self._last_ns)
             if framer.done:
                 self._end_as_framed()
 
     def _read_ciphertext(self) -> None:
-        """Like ``_read_plain``, for a connection that speaks TLS. Only a close_notify is a clean end."""
+        """Like ``_read_plain``, for a connection that speaks TLS. Only a close_notify is a clean end.
+
+        What TLS says for itself (session tickets after the handshake) begins no response.
+        """
         count = self._read()
         connection = self._connection
         if not count or connection is None or connection.tls is None:
@@ -202,6 +207,8 @@ class Call:
             return
         send_quietly(connection.sock, connection.tls.to_send())
         if data:
+            if not self._received:
+                self._begin_response()
             self._framer.receive(data, self._last_ns)
         if closed:
             self._framer.closed(_HUNG_UP)
@@ -228,11 +235,13 @@ class Call:
         if stamp_ns is None:
             stamp_ns = now_ns
             self.exchange.stamp_source = "user"
-        if not self._received:
-            self._received = True
-            self.exchange.sent_ns = min(self.exchange.sent_ns or stamp_ns, stamp_ns)
         self._last_ns = stamp_ns
         return count
+
+    def _begin_response(self) -> None:
+        """The first bytes of the response have come: the request had been sent by then, whatever we saw."""
+        self._received = True
+        self.exchange.sent_ns = min(self.exchange.sent_ns or self._last_ns, self._last_ns)
 
     def _hung_up(self, connection: Connection) -> None:
         """The server closed; a body without TLS may end that way."""

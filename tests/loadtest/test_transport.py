@@ -563,6 +563,24 @@ def test_tls_is_spoken_verified_reused_and_stamped(
     assert transport.connections_opened == 1
 
 
+def test_what_tls_says_for_itself_is_no_answer(
+    serve: Serve, connect: Make, certificate: tuple[Path, Path]
+) -> None:
+    """TLS 1.3 servers send session tickets after the handshake, when the request is already on its way."""
+
+    def hangs_up(connection: socket.socket, _: int) -> None:
+        receive(connection)
+
+    timeouts = Timeouts(first_byte_s=0.3, idle_s=0.1)
+    for script, ending, words in (
+        (silent, "timeout", "first byte: nothing came within 0.3 s of sending"),
+        (hangs_up, "unanswered", "the server closed the connection before a response came"),
+    ):
+        url = serve(tls_server(certificate, script)).url.replace("http", "https")
+        exchange = connect(url, timeouts, trusting(certificate)).call(REQUEST).run()
+        assert (exchange.ending, exchange.detail) == (ending, words)
+
+
 def test_a_certificate_nobody_vouches_for_is_refused_in_words_and_taken_when_told_so(
     serve: Serve, connect: Make, certificate: tuple[Path, Path]
 ) -> None:
