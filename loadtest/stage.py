@@ -19,7 +19,7 @@ class StageProgress:
         self.failed = 0
         self.first_index = first_index
         self.paced = False
-        """Whether somebody keeps the instants of an open loop already."""
+        """Whether somebody keeps the instants of an open loop; he closes the stage after the last one."""
         self._until_ns = None if stage.duration_s is None else started_ns + int(stage.duration_s * 1e9)
         self._closed = False
 
@@ -48,8 +48,11 @@ class StageProgress:
         self._closed = True
 
     def is_over(self, now_ns: int) -> bool:
-        """Whether all that was to leave has left and has ended."""
-        return self.in_flight == 0 and not self.is_due(now_ns)
+        """Whether all that was to leave has left and has ended.
+
+        A paced stage is not over before it was closed: a request may be due, and its keeper late.
+        """
+        return self.in_flight == 0 and not self.is_due(now_ns) and (self._closed or not self.paced)
 
 
 def users_of(stage: Stage) -> int:

@@ -153,6 +153,15 @@ def test_a_stage_is_over_when_its_time_is_up_and_its_requests_have_ended() -> No
     assert made.is_over(12 * SECOND)
 
 
+def test_a_paced_stage_is_not_over_while_its_keeper_may_be_late_with_the_last_request() -> None:
+    made = progress(duration_s=2.0)
+    made.paced = True
+    assert made.is_due(12 * SECOND - 1)  # and he wakes up after the end
+    assert not made.is_over(12 * SECOND + 1)
+    made.close()
+    assert made.is_over(12 * SECOND + 1)
+
+
 def test_a_stage_that_was_closed_lets_nothing_more_leave() -> None:
     made = progress(requests=100)
     made.close()
