@@ -96,7 +96,10 @@ class TierSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PrefillFit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """TTFT = fixed + per_token·n + quadratic·n² + queue + noise, fitted per tier."""
+    """TTFT = f(n) + queue + noise, fitted per tier; f is straight between the prompt lengths that were asked.
+
+    fixed + per_token·n + quadratic·n² is the parabola nearest to f, for reading only.
+    """
 
     tier: str
     requests: int

@@ -6,7 +6,7 @@ from analysis import numbers, steps, window
 from analysis.model import Level, TrustItem
 from analysis.phrases import percent
 from analysis.table import Requests
-from loadtest.plan import Plan
+from loadtest.plan import Closed, Plan
 from loadtest.records import ClientHealth, RunInfo
 
 COALESCED_CAUTION, COALESCED_BAD = 0.05, 0.30
@@ -78,7 +78,9 @@ def _client(infos: tuple[RunInfo, ...]) -> list[TrustItem]:
         return []
     if not healths:
         return [_item("client", "caution", "The client's own load and lag were not recorded.")]
-    return [_cpu(healths), _lag(healths)]
+    paced = any(not isinstance(stage.arrivals, Closed) for info in infos for stage in info.plan.stages)
+    # A closed loop has no schedule that it could be late for.
+    return [_cpu(healths), *([_lag(healths)] if paced else [])]
 
 
 def _cpu(healths: list[ClientHealth]) -> TrustItem:

@@ -71,8 +71,8 @@ def prefill(report: Report) -> Section:
         heads = columns(("Tier", "Prompt tokens", "Requests", "p10", "Median", "p90"))
         blocks.append(Table("Time to first token by prompt length", heads, points, grouped=True))
     intro = (
-        "TTFT = fixed + a·n + b·n² + queue, n the prompt's tokens. The increment is the law at the longest "
-        "prompts minus the law at the shortest: what prefill alone adds."
+        "TTFT = f(n) + queue, n the prompt's tokens; fixed + a·n + b·n² is the parabola nearest to f. The "
+        "increment is f at the longest prompts minus f at the shortest: what prefill alone adds."
     )
     return Section("prefill", "Prefill", intro, blocks)
 

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.analyze import analyze
 from analysis.model import Report
-from loadtest.plan import Closed, Plan, Stage, Tier, Workload
+from loadtest.plan import Closed, Plan, Poisson, Stage, Tier, Workload
 from loadtest.records import ClientHealth, RequestRecord
 from mockserver.hardware import Deployment
 from tierscope.errors import BadInputError
@@ -232,7 +232,9 @@ def test_priority_and_fast_are_one_tier(folder: "Folder", drawn: Any) -> None:
     assert item(analyze([folder(records)]), "tier echo")[0] == "good"
 
 
-def test_a_busy_late_or_badly_stamped_client_is_told(folder: "Folder", drawn: Any) -> None:
+def test_a_busy_late_or_badly_stamped_client_is_told(
+    folder: "Folder", drawn: Any, plan_for: Callable[..., Plan]
+) -> None:
     health = ClientHealth(
         cpu_s=9.5,
         wall_s=10.0,
@@ -241,7 +243,9 @@ def test_a_busy_late_or_badly_stamped_client_is_told(folder: "Folder", drawn: An
         stamp_source="user",
         stamp_note="the probe saw no kernel stamps",
     )
-    report = analyze([folder(changed(drawn(), stamp_source="user"), client=health)])
+    paced = Stage(name="compare", arrivals=Poisson(rate_per_s=5.0), requests=80)
+    plan = plan_for(["standard", "fast"], stages=(paced,))
+    report = analyze([folder(changed(drawn(), stamp_source="user"), client=health, plan=plan)])
     assert item(report, "client CPU")[0] == "bad"
     assert item(report, "client lag")[0] == "bad"
     level, sentence = item(report, "stamps")
