@@ -156,6 +156,10 @@ def _left_out(loaded: Loaded, counted: np.ndarray[tuple[int], np.dtype[np.bool_]
     said = []
     if cancelled:
         said.append(f"{cancelled} requests were cut off by the end of the run and are left out.")
+    known = {tier.name for tier in loaded.infos[0].plan.tiers}
+    strange = sum(name not in known for name in loaded.requests.text("requested_tier").tolist())
+    if strange:
+        said.append(f"{strange} requests name a tier that is not in the plan and are left out.")
     if not counted.any():
         said.append("No request outside of warm-up was recorded.")
     return said

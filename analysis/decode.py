@@ -3,7 +3,7 @@
 Requests of both tiers are paired in the order they were sent, so that a drift of the server hits both sides
 of a pair. d_i = ln TPOT(baseline) − ln TPOT(compared), each minus the mean of its prompt-length class; the
 test is mean(d) over its Newey–West error. The ratio reported is that of median gaps, which other users'
-prefills do not move. Sequential arms with a t-test would cry "changed" at 36–40 % of unchanged servers.
+prefills do not move. Arms run one after the other would take such a drift for a difference.
 """
 
 import math

@@ -67,7 +67,10 @@ def from_requests(
     folders: Sequence[Path], infos: Sequence[RunInfo], requests: Requests, notes: list[str]
 ) -> Loaded:
     """Put requests in order and derive what all answers need."""
-    requests = with_latencies(requests.in_order(_order(requests)))
+    requests, jumped = requests.in_order(_order(requests)).with_ordered_events()
+    if jumped:
+        notes = [*notes, f"the clock jumped back within {jumped} requests; their gaps there are taken as 0"]
+    requests = with_latencies(requests)
     step_gaps = deliveries.gaps(requests, together_ns=deliveries.STEP_NS)
     token_gaps = deliveries.gaps(requests)
     return Loaded(tuple(folders), tuple(infos), with_steps(requests, step_gaps), step_gaps, token_gaps, notes)

@@ -65,6 +65,19 @@ class Requests:
         frame = self.frame[keep].reset_index(drop=True)
         return Requests(frame, self.event_ns[values], self.event_tokens[values], offsets)
 
+    def with_ordered_events(self) -> tuple["Requests", int]:
+        """The same rows with no arrival before its predecessor, and how many had one: a clock jumped."""
+        back = np.concatenate(([False], np.diff(self.event_ns) < 0))
+        back[self.offsets[:-1][np.diff(self.offsets) > 0]] = False
+        rows = np.unique(np.searchsorted(self.offsets, np.flatnonzero(back), side="right") - 1)
+        if not rows.size:
+            return self, 0
+        event_ns = self.event_ns.copy()
+        for row in rows.tolist():
+            mine = slice(self.offsets[row], self.offsets[row + 1])
+            event_ns[mine] = np.maximum.accumulate(event_ns[mine])
+        return Requests(self.frame, event_ns, self.event_tokens, self.offsets), rows.size
+
     def in_order(self, order: Ints) -> "Requests":
         """The rows in the order given: a permutation of their numbers."""
         counts = np.diff(self.offsets)[order]

@@ -199,6 +199,25 @@ def test_all_tokens_in_one_read_give_no_speed_and_no_infinity(folder: "Folder", 
     assert next(item for item in report.trust if item.topic == "coalescing").level == "bad"
 
 
+def test_a_clock_that_jumps_back_is_told_and_breaks_nothing(folder: "Folder", drawn: Any) -> None:
+    records = drawn(20)
+    for place in (0, 5):
+        event_ns = list(records[place].event_ns)
+        event_ns[10] -= 5 * 10**9
+        records[place] = msgspec.structs.replace(records[place], event_ns=event_ns)
+    report = checked(analyze([folder(records)]))
+    assert any("jumped back within 2 requests" in note for note in report.notes)
+    assert report.tiers[0].step_s.value == pytest.approx(0.02, rel=0.05)
+
+
+def test_requests_for_a_tier_that_the_plan_lacks_are_told(
+    folder: "Folder", drawn: Any, plan_for: Callable[..., Plan]
+) -> None:
+    report = checked(analyze([folder(drawn(10), plan=plan_for(["standard"]))]))
+    assert report.tiers[0].requests == 10
+    assert any("10 requests name a tier that is not in the plan" in note for note in report.notes)
+
+
 def test_pooled_runs_follow_one_another_in_the_timeline(folder: "Folder", drawn: Any) -> None:
     paths = [folder(drawn(20), name=name, run_id=name) for name in ("one", "two")]
     report = checked(analyze(paths))
