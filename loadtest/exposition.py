@@ -4,6 +4,7 @@ The numbers are copied in the hub (some tenths of a millisecond); text is made o
 """
 
 import os
+import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import choose_encoder
 
 from loadtest.metrics import RunMetrics
+from loadtest.records import write_whole
 from tierscope.errors import BadInputError
 
 METRICS_FILE = "metrics.prom"
@@ -29,22 +31,15 @@ def serve(host: str, port: int, current: Current) -> WSGIServer:
     try:
         server.start()
     except OSError as error:
-        # gevent appends the address to strerror, so the words come from the number
-        raise BadInputError(
-            f"--metrics-port: {host}:{port} cannot be used: {os.strerror(error.errno or 0)}"
-        ) from error
+        # gevent appends the address to strerror, so the words come from the number where it is the system's
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise BadInputError(f"--metrics-port: {host}:{port} cannot be used: {reason}") from error
     return server
 
 
 def save(folder: Path, metrics: RunMetrics) -> None:
     """Write the page as it stands into a run folder, whole or (OSError) not at all."""
-    fresh = folder / f".{METRICS_FILE}"
-    try:
-        fresh.write_bytes(generate_latest(_Page(metrics)))
-        fresh.replace(folder / METRICS_FILE)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
+    write_whole(folder / METRICS_FILE, generate_latest(_Page(metrics)))
 
 
 class _Page:

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from loadtest.records import PARQUET_FILE, SCHEMA_VERSION, RequestRecord, read_run
+from loadtest.records import PARQUET_FILE, SCHEMA_VERSION, RequestRecord, read_run, write_whole
 from tierscope.errors import BadInputError
 
 _VERSION_KEY = b"tierscope_schema_version"
@@ -59,12 +59,15 @@ SCHEMA = pa.schema(list(_TYPES.items()), metadata={_VERSION_KEY: str(SCHEMA_VERS
 def write(folder: Path) -> Path:
     """Pack a run folder's JSON lines into columns; gives the file's path.
 
-    A reader sees the old file or the whole new one. Raises BadInputError if the folder holds no run.
+    A reader sees the old file or the whole new one. Raises BadInputError if the folder holds no run, OSError
+    if it cannot be written.
     """
     rows = [_row(record) for record in read_run(folder).records]
-    fresh = folder / f".{PARQUET_FILE}"
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), fresh, compression="zstd")
-    return fresh.replace(folder / PARQUET_FILE)
+    packed = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), packed, compression="zstd")
+    path = folder / PARQUET_FILE
+    write_whole(path, packed.getvalue().to_pybytes())
+    return path
 
 
 def read_table(folder: Path, columns: list[str] | None = None) -> pa.Table:

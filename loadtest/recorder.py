@@ -3,7 +3,6 @@
 What was flushed survives any later failure; a disk that is full ends the run, not the records.
 """
 
-import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -54,15 +53,25 @@ class Recorder:
 
     def close(
         self, status: Literal["complete", "partial"], detail: str, *, ended_ns: int, client: ClientHealth
-    ) -> None:
-        """Write what is left and the final run.json; a disk that is full by now leaves it at "running"."""
-        with contextlib.suppress(OSError):
+    ) -> str:
+        """Write what is left and the final run.json; gives one line if that failed, else nothing.
+
+        Records that were lost make the run partial; a run.json that cannot be written stays at "running".
+        """
+        trouble = ""
+        try:
             self._writer.close()
+        except OSError as error:
+            trouble = f"{self._writer.path} cannot be written: {error.strerror}"
+            status, detail = "partial", detail or trouble
         final = msgspec.structs.replace(
             self._info, status=status, status_detail=detail, ended_ns=ended_ns, client=client
         )
-        with contextlib.suppress(OSError):
+        try:
             write_info(self.folder, final)
+        except OSError as error:
+            trouble = trouble or f"{self.folder / RUN_FILE} cannot be written: {error.strerror}"
+        return trouble
 
 
 def pack(folder: Path, run: Callable[..., Any] = subprocess.run) -> str:

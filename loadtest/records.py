@@ -174,11 +174,15 @@ class RecordWriter:
 
 def write_info(folder: Path, info: RunInfo) -> None:
     """Write run.json so that a reader sees the old or the new one, never half of it, also after OSError."""
-    data = msgspec.json.format(_ENCODER.encode(info), indent=2)
-    fresh = folder / f".{RUN_FILE}.{os.getpid()}"
+    write_whole(folder / RUN_FILE, msgspec.json.format(_ENCODER.encode(info), indent=2) + b"\n")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old or the new one; OSError leaves the old one as it was."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fresh.write_bytes(data + b"\n")
-        fresh.replace(folder / RUN_FILE)
+        fresh.write_bytes(data)
+        fresh.replace(path)
     except OSError:
         fresh.unlink(missing_ok=True)
         raise
@@ -201,7 +205,7 @@ def read_info(folder: Path) -> RunInfo:
         )
     try:
         return msgspec.json.decode(data, type=RunInfo)
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         raise BadInputError(f"{path}: {error}") from error
 
 
@@ -228,7 +232,7 @@ def read_run(folder: Path) -> Run:
 
 
 def write_run(folder: Path, info: RunInfo, records: Iterable[RequestRecord]) -> None:
-    """Write a whole run folder at once, as ``simulate`` does."""
+    """Write a whole run folder at once, from records that are all there already."""
     folder.mkdir(parents=True, exist_ok=True)
     writer = RecordWriter(folder)
     try:

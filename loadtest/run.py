@@ -143,12 +143,13 @@ class PlanRun:
         self._flush()
         self.complete = complete and not self.failure
         self.failure = self.failure or self.tally.fruitless()
-        self._recorder.close(
+        trouble = self._recorder.close(
             "complete" if self.complete else "partial",
             self.failure or self.interrupted,
             ended_ns=self._clock.now_ns(),
             client=self._health(),
         )
+        self.failure = self.failure or trouble
         self._transport.close()
         self._leave_other_forms()
         self._finished.set()

@@ -326,6 +326,10 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"extra": ["--seed", "-1"]}, "--seed: '-1' is not allowed; expected a whole number"),
     ({"run_id": "a/b"}, "--run-id: 'a/b' is not allowed"),
     ({"run_id": "a\n"}, r"--run-id: 'a\n' is not allowed"),
+    (
+        {"metrics_port": 9, "extra": ["--metrics-host", "no-such-host.invalid"]},
+        "--metrics-port: no-such-host.invalid:9 cannot be used: ",
+    ),
     ({"extra": ["--processes", "2"]}, "--master, --worker and --processes are not supported"),
 ]
 
@@ -337,6 +341,7 @@ def test_bad_input_is_one_line_and_code_2(start: Start, given: dict[str, Any], w
     assert len(ended.lines) == 1
     assert ended.lines[0].startswith("bad input: ")
     assert words in ended.lines[0]
+    assert "Unknown error" not in ended.lines[0]
     assert not ended.folder.exists()
 
 

@@ -1,6 +1,7 @@
 """The run folder: what is written is read back, and what is broken is said."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from loadtest import parquet, records
 from loadtest.plan import Closed, Plan, Stage, Target, Workload
+from loadtest.recorder import Recorder
 from loadtest.records import (
     OUTCOMES,
+    ClientHealth,
     RecordWriter,
     RequestRecord,
     RunInfo,
@@ -192,9 +195,13 @@ def test_a_version_not_known_is_refused_in_one_line(tmp_path: Path) -> None:
         read_info(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": "x"}', '{"schema_version": 1}'])
-def test_a_run_json_that_is_none_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
-    (tmp_path / "run.json").write_text(content)
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff", b'{"schema_version": "x"}', b'{"schema_version": 1}',
+     b'{"schema_version": 1, "run_id": "\xff"}'],
+)  # fmt: skip
+def test_a_run_json_that_is_none_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.json").write_bytes(content)
     with pytest.raises(BadInputError) as caught:
         read_info(tmp_path)
     assert "\n" not in str(caught.value)
@@ -213,10 +220,9 @@ def test_run_json_is_replaced_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_a_run_json_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_info(tmp_path, info(status="running"))
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole files are cut off after ten bytes."""
 
     def half(path: Path, data: bytes) -> None:
         with path.open("wb") as file:
@@ -224,11 +230,57 @@ def test_a_run_json_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", half)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run folder from before the disk was full."""
+    write_run(tmp_path, info(status="running"), [record(0)])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda folder: write_info(folder, info(status="complete")), parquet.write],
+    ids=["run.json", "requests.parquet"],
+)
+def test_a_file_that_cannot_be_written_whole_leaves_the_folder_as_it_was(
+    folder: Path, full_disk: None, write: Callable[[Path], object]
+) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(OSError, match="No space left"):
-        write_info(tmp_path, info(status="complete"))
-    monkeypatch.undo()
-    assert read_info(tmp_path).status == "running"
-    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+        write(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+HEALTH = ClientHealth(cpu_s=1, wall_s=1, worst_lag_s=0, connections_opened=1, stamp_source="kernel")
+
+
+def test_a_run_whose_last_words_the_disk_did_not_take_says_so(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    recorder = Recorder(tmp_path / "run", info(status="running"))
+    recorder.append(record(0))
+    request.getfixturevalue("full_disk")
+    trouble = recorder.close("complete", "", ended_ns=9, client=HEALTH)
+    assert trouble == f"{tmp_path / 'run' / 'run.json'} cannot be written: No space left on device"
+    run = read_run(tmp_path / "run")
+    assert (run.info.status, run.records) == ("running", [record(0)])
+
+
+def test_a_run_whose_last_records_the_disk_did_not_take_is_partial_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "requests-0.jsonl").symlink_to("/dev/full")
+    monkeypatch.setattr("loadtest.recorder.RecordWriter", lambda _: RecordWriter(full))
+    recorder = Recorder(tmp_path / "run", info(status="running"))
+    recorder.append(record(0))
+    trouble = recorder.close("complete", "", ended_ns=9, client=HEALTH)
+    assert trouble == f"{full / 'requests-0.jsonl'} cannot be written: No space left on device"
+    ended = read_info(tmp_path / "run")
+    assert (ended.status, ended.status_detail) == ("partial", trouble)
 
 
 def test_what_a_full_disk_did_not_take_stays_in_the_buffer(tmp_path: Path) -> None:
