@@ -126,6 +126,9 @@ class ResponseFramer:
             except zlib.error as error:
                 self._end("malformed", f"the content encoding is damaged: {error}")
                 return
+            if self._inflate.unused_data:
+                self._end("malformed", "the compressed body goes on past its end")
+                return
         self._left_bytes -= len(data) + _PIECE_OVERHEAD_BYTES
         if self._left_bytes < 0 or (self._inflate is not None and self._inflate.unconsumed_tail):
             self._end("too_large", f"the response takes more than {self._max_bytes} bytes of memory")

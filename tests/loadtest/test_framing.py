@@ -97,6 +97,7 @@ def test_a_connection_is_reused_only_after_a_clean_end(response: bytes, reusable
         (b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "switch protocols"),
         (GZIP[:-9] + b"123456789", "damaged"),
         (OK + b"Content-Encoding: gzip\r\n\r\n" + ZIPPED[:-8], "stops short"),
+        (OK + b"Content-Encoding: gzip\r\n\r\n" + ZIPPED + b"more", "goes on past its end"),
     ],
 )
 def test_damage_is_called_malformed_in_words(response: bytes, words: str) -> None:
