@@ -202,9 +202,10 @@ def _peak(chip: Chip, bits: int) -> float | None:
 def _check_model(model: Model, *, where: str) -> None:
     if (model.kv_heads > 0) == (model.latent_dim > 0):
         raise BadInputError(f"{where}: give exactly one of kv_heads and latent_dim, more than 0")
-    if model.window_layers > model.layers or (model.window_layers > 0) != (model.window_tokens > 0):
+    # At least one layer sees everything: KV capacity is counted in tokens of those.
+    if model.window_layers >= model.layers or (model.window_layers > 0) != (model.window_tokens > 0):
         raise BadInputError(
-            f"{where}.window_layers: {model.window_layers} is not allowed; expected at most layers "
+            f"{where}.window_layers: {model.window_layers} is not allowed; expected less than layers "
             f"({model.layers}), and window_tokens with it"
         )
     parts = (model.experts, model.experts_per_token, model.expert_width)

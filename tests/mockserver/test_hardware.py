@@ -110,6 +110,7 @@ EXPERTS = "experts = 8\nexperts_per_token = 2\nexpert_width = 14336\n"
         (OWN, "exactly one of kv_heads and latent_dim"),
         (OWN + "kv_heads = 8\nexperts = 8", "experts, experts_per_token and expert_width go together"),
         (OWN + "kv_heads = 8\nwindow_layers = 40", "window_layers: 40 is not allowed"),
+        (OWN + "kv_heads = 8\nwindow_layers = 32\nwindow_tokens = 9", "window_layers: 32 is not allowed"),
         (OWN + "kv_heads = 8\n" + EXPERTS, "deployment.model.parameters: 8e+09 is not allowed"),
     ],
 )
