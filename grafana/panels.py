@@ -4,7 +4,7 @@ Rules for whoever edits this file:
 
 1. Every panel has a title, a unit, a description that names its metrics, and says "No traffic" when empty.
 2. Queries over time use ``$__rate_interval``; single numbers use ``$__range``, the span the reader chose.
-3. Nothing here knows a metric; ``grafana.dashboards`` does.
+3. Nothing here knows a metric; ``grafana.tier_comparison`` and ``grafana.promql`` do.
 """
 
 from collections.abc import Iterable, Sequence

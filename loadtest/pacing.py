@@ -1,7 +1,7 @@
 """Waiting for absolute instants: a timerfd that the hub watches, or gevent's timer where there is none.
 
 gevent.sleep has a grain of 1 ms and counts from when the loop last looked at the clock; an absolute timerfd
-has neither fault. Python has timerfd from 3.13 on (``os.timerfd_create``); before that, libc is asked itself.
+has neither fault. libc is asked for it, since Python has ``os.timerfd_create`` only from 3.13 on.
 """
 
 import ctypes

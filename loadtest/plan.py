@@ -76,8 +76,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What each request asks.
 
     ``prompt_tokens`` lists the exact prompt-length classes; each gets an equal share of the requests of each
-    tier, in an order randomised per tier (inference.md §4: class order independent per arm). Prompts are
-    fresh: no two share a prefix, so no cache is hit by accident.
+    tier, in an order randomised per tier (docs/inference.md says why). Prompts are fresh: no two share a
+    prefix, so no cache is hit by accident.
     """
 
     prompt_tokens: Annotated[tuple[Tokens, ...], Meta(min_length=1, max_length=64)]

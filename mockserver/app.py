@@ -24,7 +24,7 @@ from mockserver.realtime import RealTime
 from mockserver.wire_openai import ApiError, Reply
 from tierscope.errors import BadInputError
 
-_MAX_UNSENT_BYTES = 16 * 2**20  # a client that reads no more than that behind is cut off
+_MAX_UNSENT_BYTES = 16 * 2**20  # a client that falls further behind with reading is cut off
 _SSE_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
 
 

@@ -15,7 +15,7 @@ def count_tokens(text: str) -> int:
 
 def word(job_id: int, position: int) -> str:
     """The output word at ``position`` (0, 1, …) of a job; all but the first carry a leading space."""
-    chosen = _WORDS[(job_id + _STRIDE * position) % len(_WORDS)]
+    chosen = _WORDS[index(job_id, position)]
     return chosen if position == 0 else " " + chosen
 
 

@@ -50,7 +50,7 @@ def simulate_run(plan: str, *, profile: str, seed: int | None, out: Path, force:
 
 
 def simulate(plan: Plan, config: ServerConfig) -> Iterator[RequestRecord]:
-    """Yield one record per request, in the order in which they end; stages follow one another."""
+    """Yield one record per request, in the order in which the server ends them, stage after stage."""
     server = VirtualServer(config)
     now_ns = index = 0
     for number in range(len(plan.stages)):
