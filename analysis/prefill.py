@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from scipy import special, stats
 
-from analysis import intervals, numbers, phrases, ttft_law
+from analysis import intervals, numbers, phrases, ttft_fit
 from analysis.arms import Arm
 from analysis.model import Estimate, PrefillFit, PrefillTest
 from analysis.ttft_law import MODEL_FLOOR, TtftLaw
@@ -32,7 +32,7 @@ def fit(arm: Arm) -> TtftLaw | str:
     """Fit the TTFT law to a tier's good requests, or say in a sentence why it cannot be."""
     ttft, tokens = arm.good.column("ttft_s"), arm.good.column("uncached_tokens")
     known = np.isfinite(ttft) & (ttft > 0) & (tokens >= 0)
-    return ttft_law.fit(tokens[known], ttft[known])
+    return ttft_fit.fit(tokens[known], ttft[known])
 
 
 def describe(arm: Arm, law: TtftLaw | str) -> PrefillFit:

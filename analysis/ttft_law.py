@@ -1,4 +1,4 @@
-"""The law of the time to first token, fitted per tier: what a prompt costs, free of queue and network.
+"""The law of the time to first token: what a prompt costs, free of queue and network.
 
     TTFT = f(n) + W + e        n: uncached prompt tokens
 
@@ -7,33 +7,19 @@ spread σ·f + s0. f rises in straight lines between knots at the prompt lengths
 bends with attention's n² and jumps with a server's chunks as it will; a parabola forced through a stair would
 invent a difference where there is none. The fixed part of f holds network, ingest and the rest of the step
 that was running; it moves by half a step between tiers of different batch and is never compared. The
-increment D = f(n_high) − f(n_low) is prefill alone, and is a parameter of the fit: f = F + D·g with g = 0 and
-1 at the ends.
+increment D = f(n_high) − f(n_low) is prefill alone.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
-
-from analysis import exgauss, likelihood
 
 Floats = npt.NDArray[np.float64]
 
-OUTLIERS = 0.02
-"""Share of requests that may lie anywhere: retransmissions, a stalled client, a server's hiccup."""
 MODEL_FACTOR, MODEL_FLOOR = 1.3, 0.01
 """Curvature alone is overconfident by a third on simulated servers, and 1 % of D is the model's own error."""
-FEWEST_REQUESTS, FEWEST_AT_A_LENGTH = 12, 3
-LEAST_SPAN = 1.5
-MOST_KNOTS = 8
-_THIN = 400  # requests on which starts are compared, before one descent on all of them
-_FIRST_SHAPE = 6  # place of the first interior knot among the parameters
-_BOUNDS = [(None, None), (-8, 8), (-8, 8), (-9, 5), (-12, 0), (-12, 2), *[(0, 1)] * MOST_KNOTS]
-_FALL_SPREAD = 0.02  # of the prior against g falling: a longer prompt does not take less
-_SHAPE_SPREAD = 0.15  # of the prior of g about a straight line: a pure n² bends by 0.25, a stair by 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +69,7 @@ class TtftLaw:
 
     def coefficients(self) -> tuple[float, float, float]:
         """(a, b, c) of the parabola a + b·n + c·n² nearest to the knots; c is 0 with two of them."""
-        a, b, c = (_parabola(self.lengths) @ self.levels_s).tolist()
+        a, b, c = (parabola(self.lengths) @ self.levels_s).tolist()
         return a, b, c
 
     def ttft_s(self, prompt_tokens: Floats) -> Floats:
@@ -91,154 +77,7 @@ class TtftLaw:
         return np.interp(prompt_tokens, self.lengths, self.levels_s)
 
 
-def fit(prompt_tokens: Floats, ttft_s: Floats) -> TtftLaw | str:
-    """Fit the law by maximum likelihood, or say in a clause why it cannot be.
-
-    Both arrays hold one positive value a request. Weak priors keep what the data cannot see (the mean wait of
-    a queue that is never entered) from making the curvature singular, and a queue
-    from passing for prefill.
-    """
-    if prompt_tokens.size < FEWEST_REQUESTS:
-        return f"{prompt_tokens.size} answers are too few for the TTFT law; it takes {FEWEST_REQUESTS}"
-    lengths = knots(prompt_tokens)
-    if lengths.size < 2 or lengths[-1] < LEAST_SPAN * max(lengths[0], 1.0):
-        return (
-            f"the TTFT law takes prompt lengths {LEAST_SPAN} times apart, {FEWEST_AT_A_LENGTH} requests each"
-        )
-    problem = _Problem.of(prompt_tokens, ttft_s, lengths)
-    starts, thin = problem.starts(), problem.thinned()
-    bounds = _BOUNDS[: starts[0].size]
-    found = likelihood.descend(thin.loss, starts, bounds, scale=thin.ttft.size)
-    if thin.ttft.size < problem.ttft.size:
-        found = likelihood.descend(problem.loss, [found], bounds, scale=problem.ttft.size)
-    return problem.law(found, likelihood.covariance(problem.loss, found))
-
-
-def knots(prompt_tokens: Floats) -> Floats:
-    """Lengths between which f is straight: those asked, if few and each asked often, else quantiles.
-
-    Lengths within 2 % of one another are one (tokenisers count differently).
-    """
-    values = np.sort(prompt_tokens)
-    group = np.concatenate(([0], np.cumsum(np.diff(values) > 0.02 * np.maximum(values[:-1], 1.0))))
-    counts = np.bincount(group)
-    means = np.bincount(group, values) / counts
-    often = counts >= FEWEST_AT_A_LENGTH
-    if (
-        often.sum() <= MOST_KNOTS
-        and counts[often].sum() >= 0.9 * values.size
-        and means.size < values.size / 3
-    ):
-        return np.asarray(means[often])
-    spread = np.unique(np.quantile(values, [0.05, 0.35, 0.65, 0.95]))
-    nearest = np.abs(values[:, None] - spread).argmin(axis=1)
-    return spread[np.bincount(nearest, minlength=spread.size) >= FEWEST_AT_A_LENGTH]
-
-
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """One data set in its own scale: TTFT in units of ``scale_s``.
-
-    Free parameters, in order: F, ln D, logit of the queued share, ln μ, ln σ, ln s0, and g at the inner
-    knots. ``weights`` has a row a request: how much of each knot's level is in its f.
-    """
-
-    lengths: Floats
-    weights: Floats
-    ttft: Floats
-    scale_s: float
-    spread: float
-    """Rough scatter of TTFT at one length: the scale of the priors of μ and s0."""
-
-    @classmethod
-    def of(cls, n: Floats, ttft_s: Floats, lengths: Floats) -> "_Problem":
-        scale_s = float(np.median(ttft_s))
-        weights = np.stack([np.interp(n, lengths, hat) for hat in np.eye(lengths.size)], axis=1)
-        problem = cls(lengths, weights, ttft_s / scale_s, scale_s, 1.0)
-        spreads = problem.level(0.5) - problem.level(0.1)
-        return replace(problem, spread=min(max(float(np.mean(spreads)), 0.005), 1.0))
-
-    @property
-    def straight(self) -> Floats:
-        """Shape g at the inner knots if f were one straight line."""
-        return np.asarray((self.lengths[1:-1] - self.lengths[0]) / (self.lengths[-1] - self.lengths[0]))
-
-    def level(self, q: float) -> Floats:
-        """The ``q`` quantile of TTFT of the requests nearest to each knot."""
-        nearest = self.weights.argmax(axis=1)
-        return np.array([np.quantile(self.ttft[nearest == knot], q) for knot in range(self.lengths.size)])
-
-    def thinned(self) -> "_Problem":
-        step = max(1, self.ttft.size // _THIN)
-        return replace(self, weights=self.weights[::step], ttft=self.ttft[::step])
-
-    def starts(self) -> list[Floats]:
-        """Where to descend from: laws through several quantiles, each with a queue for what is above."""
-        found = []
-        for q, queued, noise in ((0.05, 1.0, 0.1), (0.25, 0.0, 0.3), (0.25, -2.0, 0.5), (0.5, -3.0, 1.0)):
-            levels = self.level(q)
-            increment = max(float(levels[-1] - levels[0]), 0.01)
-            wait = max(float(np.mean(self.ttft - self.weights @ levels)), self.spread)
-            shape = np.clip((levels[1:-1] - levels[0]) / increment, 0.0, 1.0)
-            nuisance = [queued, math.log(wait), -4.0, math.log(self.spread * noise)]
-            found.append(np.array([levels[0], math.log(increment), *nuisance, *shape]))
-        return found
-
-    def loss(self, theta: Floats) -> float:
-        """Minus log posterior."""
-        _, _, logit_queued, log_wait, log_ratio, log_noise = theta[:_FIRST_SHAPE]
-        f = self.weights @ _levels(theta)
-        log_pdf = exgauss.log_wait_pdf(
-            self.ttft - f,
-            math.exp(log_ratio) * np.abs(f) + math.exp(log_noise),
-            float(special.expit(logit_queued)),
-            math.exp(log_wait),
-            OUTLIERS / (1 - OUTLIERS) / (2 * float(self.ttft.max())),
-        )
-        scale = math.log(self.spread)
-        prior = (
-            ((logit_queued + 1.0) / 2.0) ** 2
-            + ((log_wait - scale) / 1.5) ** 2
-            + ((log_ratio + 4.0) / 1.5) ** 2
-            + ((log_noise - scale + 1.0) / 1.5) ** 2
-            + float(np.sum(((theta[_FIRST_SHAPE:] - self.straight) / _SHAPE_SPREAD) ** 2))
-            + float(np.sum((np.minimum(np.diff(_shape(theta)), 0.0) / _FALL_SPREAD) ** 2))
-        )
-        return float(0.5 * prior - log_pdf.sum())
-
-    def law(self, theta: Floats, covariance: Floats) -> TtftLaw:
-        """The law at ``theta``, in seconds."""
-        return TtftLaw(
-            lengths=self.lengths,
-            levels_s=_levels(theta) * self.scale_s,
-            fewest=int(np.bincount(self.weights.argmax(axis=1), minlength=self.lengths.size)[[0, -1]].min()),
-            queued_ratio=float(special.expit(theta[2])),
-            queue_mean_s=math.exp(theta[3]) * self.scale_s,
-            noise_ratio=math.exp(theta[4]),
-            noise_s=math.exp(theta[5]) * self.scale_s,
-            curvature_error=MODEL_FACTOR * math.sqrt(covariance[1, 1]),
-            bend_error_s=self._bend_error_s(theta, covariance),
-        )
-
-    def _bend_error_s(self, theta: Floats, covariance: Floats) -> float:
-        if self.lengths.size < 3:
-            return math.nan
-        weights = _parabola(self.lengths)[2] * math.exp(theta[1])
-        slopes = np.zeros(theta.size)  # of the quadratic coefficient against each parameter
-        slopes[1] = weights @ _shape(theta)
-        slopes[_FIRST_SHAPE:] = weights[1:-1]
-        return MODEL_FACTOR * self.scale_s * math.sqrt(float(slopes @ covariance @ slopes))
-
-
-def _shape(theta: Floats) -> Floats:
-    return np.concatenate(([0.0], theta[_FIRST_SHAPE:], [1.0]))
-
-
-def _levels(theta: Floats) -> Floats:
-    return np.asarray(theta[0] + math.exp(theta[1]) * _shape(theta))
-
-
-def _parabola(lengths: Floats) -> Floats:
+def parabola(lengths: Floats) -> Floats:
     """Matrix that takes levels at the knots to (a, b, c) by least squares; c is 0 with two knots."""
     scale = lengths[-1]
     powers = np.vander(lengths / scale, min(3, lengths.size), increasing=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from analysis import arms, sweep, window
+from analysis.analyze import analyze
 from analysis.load import load
 from analysis.model import Estimate
 from analysis.sweep import Level
@@ -117,3 +118,10 @@ def test_a_plan_that_is_no_sweep_has_no_levels(kind: Literal["one level", "open 
         workload=Workload(prompt_tokens=(64,), output_tokens=8),
     )
     assert sweep.levels(asked) == []
+
+
+def test_gaps_that_change_with_the_level_are_not_taken_for_prefill(folder: "Folder") -> None:
+    asked = plan((1, 8, 32))
+    report = analyze([folder(simulate(asked, config(64)), plan=asked)])
+    assert "prefill load" not in {item.topic for item in report.trust}
+    assert [point.active_streams for point in report.figures.sweep] == [1, 8, 32]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis import likelihood, ttft_law
+from analysis import likelihood, ttft_fit
 from analysis.ttft_law import Floats, TtftLaw
 
 LENGTHS = np.array([128.0, 2048.0, 8192.0, 16384.0])
@@ -28,7 +28,7 @@ def drawn(
 
 
 def fitted(n: Floats, ttft_s: Floats) -> TtftLaw:
-    law = ttft_law.fit(n, ttft_s)
+    law = ttft_fit.fit(n, ttft_s)
     assert isinstance(law, TtftLaw)
     return law
 
@@ -106,7 +106,7 @@ def test_lengths_that_never_repeat_are_fitted_too() -> None:
     ],
 )
 def test_what_cannot_be_fitted_is_refused_with_its_reason(n: Floats, says: str) -> None:
-    found = ttft_law.fit(n, np.full(n.size, 0.1))
+    found = ttft_fit.fit(n, np.full(n.size, 0.1))
     assert isinstance(found, str)
     assert says in found
 
@@ -132,7 +132,7 @@ def test_a_stair_is_followed_where_a_parabola_could_not() -> None:
 
 def test_knots_are_the_lengths_that_were_asked_often() -> None:
     asked = np.array([100.0, 101.0, 99.5, 2000.0, 2010.0, 1990.0] * 5 + [7.0])
-    assert ttft_law.knots(asked) == pytest.approx([100.2, 2000.0], rel=0.01)
+    assert ttft_fit.knots(asked) == pytest.approx([100.2, 2000.0], rel=0.01)
 
 
 def test_curvature_of_a_known_bowl_gives_its_errors() -> None:
