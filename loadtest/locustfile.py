@@ -107,17 +107,12 @@ def _configure(environment: Any, number: int) -> RunConfig:
         target=target,
         folder=folder.with_name(folder.name + suffix),
         run_id=run_id + suffix,
-        key=_key(target),
+        key=WIRES[target.api].key(os.environ),
         insecure=options.insecure,
     )
     where = endpoint.parse(target.url, WIRES[target.api].path)
     MessageBuilder(loaded, target, where, key=config.key, run_id=run_id)
     return config
-
-
-def _key(target: Target) -> str:
-    names = WIRES[target.api].key_variables
-    return next((os.environ[name].strip() for name in names if os.environ.get(name)), "")
 
 
 def _number(name: str, text: str, most: int) -> int:

@@ -1,6 +1,6 @@
 """The APIs a run can speak, as values: one ``Wire`` each. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +29,12 @@ class Wire:
     body: Body
     read_event: Callable[[bytes, bytes], Delta]
     read_body: Callable[[bytes], Delta]
+
+    def key(self, environment: Mapping[str, str]) -> str:
+        """The key that an environment holds for this API; empty if there is none."""
+        return next(
+            (value for name in self.key_variables if (value := environment.get(name, "").strip())), ""
+        )
 
 
 WIRES: dict[Api, Wire] = {

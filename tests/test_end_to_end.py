@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -199,10 +200,17 @@ def test_bad_words_on_the_command_line_are_one_line_and_exit_with_2(tmp_path: Pa
         (("run", "nothing-like-it", "--url", "http://127.0.0.1:1"), "shipped: ab, smoke, sweep"),
         (("run", broken, "--url", "http://127.0.0.1:1"), "stages[0].requests: -1 is not allowed"),
         (("run", "ab", "--url", "ftp://x"), "--url: 'ftp://x' is not allowed"),
-        (("run", "ab", "--url", "http://user:secret@127.0.0.1"), "must not hold credentials"),
+        (("run", "ab", "--url", "http://127.0.0.1:x"), "--url: 'http://127.0.0.1:x' is not allowed"),
+        (("run", "ab", "--url", "http://[::1"), "--url: 'http://[::1' is not allowed"),
+        (("run", "ab", "--url", "http://user:secret@127.0.0.1"), "--url: credentials do not belong there"),
         (("run", "ab"), "--url"),
         (("serve", "no-such-profile"), "no-such-profile"),
         (("serve", "--port", "70000"), "--port: 70000 is not allowed; expected 0 to 65535"),
+        (
+            ("report", tmp_path, "--price-ratio", "0"),
+            "--price-ratio: 0.0 is not allowed; expected 0.01 to 1000",
+        ),
+        (("demo", "--profile", "nope", "--out", tmp_path / "demo"), "profile 'nope': no such file"),
         (("report", tmp_path / "nowhere"), "is not a run folder"),
         (("simulate", "ab", "--profile", "nope", "--out", tmp_path / "x"), "nope"),
         (("simulate", "ab", "--profile", "fast-tier", "--out", tmp_path, "--seed", "-4"), "--seed: -4"),
@@ -211,6 +219,25 @@ def test_bad_words_on_the_command_line_are_one_line_and_exit_with_2(tmp_path: Pa
         done = tierscope(*words)
         assert done.returncode == 2, (words, done.stderr)
         assert expected in complaint(done), words
+
+
+def test_a_server_that_does_not_speak_http_is_one_line_and_exits_with_3(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"SSH-2.0-other\r\n")
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        done = tierscope("run", "smoke", "--url", url, "--out", tmp_path / "run")
+        thread.join()
+    assert done.returncode == 3
+    assert complaint(done) == f"tierscope: {url} does not speak HTTP: SSH-2.0-other"
+    assert not (tmp_path / "run").exists()
 
 
 def test_validate_names_every_fault_and_passes_what_is_good(plan: Path, tmp_path: Path) -> None:

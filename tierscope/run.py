@@ -4,6 +4,7 @@ Locust gets its own process because it patches the standard library on import, a
 then the load generator's and nothing else's.
 """
 
+import http.client
 import json
 import os
 import signal
@@ -12,13 +13,14 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from loadtest import endpoint
 from loadtest.command import locust_argv
+from loadtest.delta import folded
 from loadtest.plan import Api, Plan, Target
 from loadtest.plan import load as load_plan
 from loadtest.wire import WIRES
@@ -112,23 +114,25 @@ def check_end(folder: Path, code: int) -> None:
 
 def check_target(url: str, *, model: str | None, api: str, insecure: bool = False) -> Target:
     """Turn command-line words into a Target, asking the server for its model if none is named."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise BadInputError(f"--url: {url!r} is not allowed; expected http://host:port or https://host")
-    if parts.username or parts.password:
-        raise BadInputError("--url: must not hold credentials; put the key into TIERSCOPE_API_KEY")
     known = next((name for name in WIRES if name == api), None)
     if known is None:
         raise BadInputError(f"--api: {api!r} is not allowed; expected {' or '.join(WIRES)}")
+    try:
+        endpoint.parse(url, WIRES[known].path)
+    except BadInputError as error:
+        raise BadInputError(f"--{error}") from error
     return Target(url=url.rstrip("/"), model=model or ask_model(url, api=known, insecure=insecure), api=known)
 
 
 def ask_model(url: str, *, api: Api = "openai", insecure: bool = False) -> str:
-    """Ask ``/v1/models`` which model the server has; more than one, or none, is a line that lists them."""
+    """Ask ``/v1/models`` which model the server has.
+
+    Raises BadInputError, in one line that lists them, if it has none or several, and RunFailedError if it
+    does not tell.
+    """
     base = url.rstrip("/").removesuffix("/v1")
     wire = WIRES[api]
-    key = next((os.environ[name] for name in wire.key_variables if os.environ.get(name)), "")
-    request = urllib.request.Request(f"{base}/v1/models", headers=wire.headers(key))
+    request = urllib.request.Request(f"{base}/v1/models", headers=wire.headers(wire.key(os.environ)))
     context = ssl.create_default_context()
     if insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -144,6 +148,8 @@ def ask_model(url: str, *, api: Api = "openai", insecure: bool = False) -> str:
         raise RunFailedError(
             f"{base}/v1/models answered {error.code} {error.reason}; name --model"
         ) from error
+    except http.client.HTTPException as error:
+        raise RunFailedError(f"{base} does not speak HTTP: {folded(str(error))}") from error
     except OSError as error:  # URLError is one
         reason = getattr(error, "reason", error)
         raise RunFailedError(f"cannot connect to {base}: {getattr(reason, 'strerror', reason)}") from error

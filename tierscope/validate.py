@@ -1,10 +1,10 @@
 """``tierscope validate``: tell for each file whether it can be used, and if not, why."""
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 from loadtest import plan
+from tierscope import typedtoml
 from tierscope.errors import BadInputError
 
 
@@ -21,12 +21,7 @@ def validate_files(files: Sequence[Path]) -> bool:
 
 
 def _check(path: Path) -> str:
-    try:
-        keys = set(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path}: is not valid TOML: {error}") from error
+    keys = typedtoml.load(path, dict).keys()
     if keys & {"stages", "workload", "timeouts"}:
         plan.load(str(path))
         return "a good plan"
