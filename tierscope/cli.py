@@ -31,7 +31,8 @@ def _within(low: float, high: float) -> Any:
 
     def check(param: typer.CallbackParam, value: float | None) -> float | None:
         if value is not None and not low <= value <= high:
-            raise BadInputError(f"--{param.name}: {value} is not allowed; expected {low:g} to {high:g}")
+            option = max(param.opts, key=len)
+            raise BadInputError(f"{option}: {value} is not allowed; expected {low:.15g} to {high:.15g}")
         return value
 
     return check

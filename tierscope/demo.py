@@ -18,7 +18,7 @@ from pathlib import Path
 
 from loadtest.plan import Plan, Target
 from loadtest.plan import load as load_plan
-from tierscope.errors import RunFailedError
+from tierscope.errors import ToldError
 from tierscope.report import report_runs
 from tierscope.run import ask_model, check_end, new_run_folder, start_locust
 
@@ -73,7 +73,10 @@ def _free_port() -> int:
 
 @contextmanager
 def _mock_server(profile: str, *, cpu: int | None) -> Iterator[str]:
-    """Run ``tierscope serve`` on a free port; yields its URL and stops it at the end."""
+    """Run ``tierscope serve`` on a free port; yields its URL and stops it at the end.
+
+    Raises ToldError with its exit code if it does not come up; it has said why itself.
+    """
     argv = [sys.executable, "-m", "tierscope", "serve", profile, "--port", "0"]
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
@@ -83,8 +86,7 @@ def _mock_server(profile: str, *, cpu: int | None) -> Iterator[str]:
         line = child.stdout.readline()
         found = re.search(r"http://\S+", line)
         if found is None:
-            child.wait(START_TIMEOUT_S)
-            raise RunFailedError("the mock server did not start (its own line above says why)")
+            raise ToldError(child.wait(START_TIMEOUT_S) or 3)
         yield found[0]
     finally:
         child.terminate()
