@@ -46,6 +46,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     hidden: Count
     query_heads: Count
     head_dim: Count
+    """Not used with latent attention, where the law takes ``latent_dim`` and ``rope_dim``."""
     kv_heads: CountOrNone = 0
     """Grouped-query attention; 0 with latent attention."""
     latent_dim: CountOrNone = 0
