@@ -59,10 +59,13 @@ SCHEMA = pa.schema(list(_TYPES.items()), metadata={_VERSION_KEY: str(SCHEMA_VERS
 def write(folder: Path) -> Path:
     """Pack a run folder's JSON lines into columns; gives the file's path.
 
-    A reader sees the old file or the whole new one. Raises BadInputError if the folder holds no run, OSError
-    if it cannot be written.
+    A reader sees the old file or the whole new one. Raises BadInputError if the folder holds no run, or lines
+    that are lost (a reader of the columns alone would not hear of it), and OSError if it cannot be written.
     """
-    rows = [_row(record) for record in read_run(folder).records]
+    run = read_run(folder)
+    if run.notes:
+        raise BadInputError(f"{run.notes[0]}; columns are made of whole runs only")
+    rows = [_row(record) for record in run.records]
     packed = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), packed, compression="zstd")
     path = folder / PARQUET_FILE

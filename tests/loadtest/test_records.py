@@ -121,6 +121,15 @@ def test_every_field_has_a_column_in_its_order() -> None:
     assert parquet.SCHEMA.names == [field.name for field in msgspec.structs.fields(RequestRecord)]
 
 
+def test_no_columns_hide_that_a_line_was_lost(tmp_path: Path) -> None:
+    write_run(tmp_path, info(), [record(0), record(1)])
+    file = tmp_path / "requests-0.jsonl"
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(BadInputError, match="line 2 is cut short and left out; columns are made of whole"):
+        parquet.write(tmp_path)
+    assert not (tmp_path / "requests.parquet").exists()
+
+
 def test_some_columns_can_be_read_alone(tmp_path: Path) -> None:
     write_run(tmp_path, info(), [record(0), record(1)])
     parquet.write(tmp_path)
@@ -235,7 +244,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run folder from before the disk was full."""
-    write_run(tmp_path, info(status="running"), [record(0)])
+    write_run(tmp_path, info(), [record(0)])
     return tmp_path
 
 
