@@ -197,7 +197,7 @@ def read_info(folder: Path) -> RunInfo:
         raise BadInputError(f"{folder}: is not a run folder: {RUN_FILE}: {error.strerror}") from error
     try:
         version = msgspec.json.decode(data, type=_Versioned).schema_version
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path}: {error}") from error
     if version != SCHEMA_VERSION:
         raise BadInputError(
@@ -205,7 +205,7 @@ def read_info(folder: Path) -> RunInfo:
         )
     try:
         return msgspec.json.decode(data, type=RunInfo)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path}: {error}") from error
 
 
