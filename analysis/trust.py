@@ -81,7 +81,7 @@ def _cpu(healths: list[ClientHealth]) -> TrustItem:
     level = _graded(ratio, CPU_CAUTION, CPU_BAD)
     sentence = f"The client used {percent(round(ratio, 3))} of one core."
     if level != "good":
-        sentence += " It may be the bottleneck: spread the load over more workers."
+        sentence += " It may be the bottleneck: ask for fewer streams, or for less from each."
     return item("client CPU", level, sentence)
 
 

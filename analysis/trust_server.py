@@ -43,25 +43,34 @@ def _steadiness(good: Requests, tiers: list[str]) -> TrustItem:
 
 def _echoes(plan: Plan, good: Requests) -> list[TrustItem]:
     """Compare the tier a request asked for with the one the server said had served it."""
-    asked = {tier.name: tier.body.get("service_tier") for tier in plan.tiers}
-    checked, strange = 0, []
-    for name, value in asked.items():
-        echoed = _of(good, name).text("echoed_tier")
-        if value in (None, "auto") or not any(echoed):
+    asked_of, said_of, strange = 0, 0, []
+    for tier in plan.tiers:
+        value = tier.body.get("service_tier") or tier.body.get("speed")
+        if value in (None, "auto"):
             continue
-        same = {"priority", "fast"} if value in ("priority", "fast") else {value}
+        echoed = _of(good, tier.name).text("echoed_tier")
         said = echoed[echoed != ""]
-        checked += said.size
-        wrong = int(np.sum([echo not in same for echo in said]))
+        asked_of, said_of = asked_of + echoed.size, said_of + said.size
+        wrong = int(np.sum([echo not in _same_tier(value) for echo in said]))
         if wrong:
             strange.append(f"{wrong} of {said.size} requests for {value} were served as something else")
     if strange:
         return [
             item("tier echo", "bad", f"{'; '.join(strange)}: the tiers compared are not the tiers named.")
         ]
-    if not checked:
+    if not said_of:
         return []
+    if said_of < asked_of:
+        sentence = (
+            f"The server named the tier that served in {said_of} of {asked_of} responses, the right one."
+        )
+        return [item("tier echo", "caution", sentence)]
     return [item("tier echo", "good", "The server says it served every request on the tier it asked for.")]
+
+
+def _same_tier(value: object) -> set[object]:
+    """Names under which a tier may be echoed: OpenAI's priority and fast are one."""
+    return {"priority", "fast"} if value in ("priority", "fast") else {value}
 
 
 def _caches(good: Requests) -> list[TrustItem]:

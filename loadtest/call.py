@@ -45,10 +45,11 @@ class Call:
     ``run`` always leaves a finished ``exchange``, also when its greenlet is killed.
     """
 
-    def __init__(self, transport: "Transport", request: bytes) -> None:
+    def __init__(self, transport: "Transport", request: bytes, *, punctual: bool = False) -> None:
         self.exchange = Exchange(stamp_source=transport.stamps.source)
         self._transport = transport
         self._request = request
+        self._punctual = punctual
         self._clock = transport.clock
         self._buffer = transport.buffer
         self._buffers = (transport.buffer,)
@@ -99,7 +100,7 @@ class Call:
 
     def _send(self) -> Connection:
         """Put the request on a pooled connection, or on a new one."""
-        pooled = self._transport.take_idle()
+        pooled = self._transport.take_idle(punctual=self._punctual)
         if pooled is not None:
             self._connection = pooled
             if self._is_kept(pooled) and self._send_on(pooled):

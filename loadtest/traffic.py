@@ -165,7 +165,7 @@ class Traffic:
 
     def _perform(self, stage: StageProgress, request: Request, message: bytes, scheduled_ns: int) -> None:
         """Send one request that was taken, read its answer, tell of it."""
-        call = self._transport.call(message)
+        call = self._transport.call(message, punctual=stage.paced)
         self._started(request)
         ok = False
         try:

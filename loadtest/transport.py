@@ -5,7 +5,7 @@ This file, ``call`` and ``connection`` are the only network code of the load tes
 
 import ssl
 
-from loadtest.call import Call
+from loadtest.call import KEEP_LOOK_NS, Call
 from loadtest.clock import RunClock
 from loadtest.connection import ConnectError, Connection, DeadlineError, Dialer, Waiter
 from loadtest.endpoint import Endpoint
@@ -55,9 +55,9 @@ class Transport:
         except (ConnectError, DeadlineError) as error:
             raise RunFailedError(f"cannot connect to {self.endpoint.origin}: {error}") from error
 
-    def call(self, request: bytes) -> Call:
-        """Prepare a call that sends ``request`` (head and body)."""
-        made = Call(self, request)
+    def call(self, request: bytes, *, punctual: bool = False) -> Call:
+        """Prepare a call that sends ``request`` (head and body); a ``punctual`` one must not wait."""
+        made = Call(self, request, punctual=punctual)
         self._calls.add(made)
         return made
 
@@ -72,10 +72,22 @@ class Transport:
         while self._idle:
             self._idle.pop().close()
 
-    def take_idle(self) -> Connection | None:
-        """Take a living connection from the pool, the one used last first."""
+    def take_idle(self, *, punctual: bool) -> Connection | None:
+        """Take a living connection from the pool, the one used last first.
+
+        Until it is known whether the server keeps connections, it is the one that has been idle longest; and a
+        punctual call takes none that would have to be watched first.
+        """
         while self._idle:
-            connection = self._idle.pop()
+            place = -1 if self.keeps else 0
+            connection = self._idle[place]
+            if (
+                punctual
+                and self.keeps is None
+                and self.clock.now_ns() < connection.idle_since_ns + KEEP_LOOK_NS
+            ):
+                return None
+            del self._idle[place]
             if not connection.is_dead():
                 return connection
             connection.close()

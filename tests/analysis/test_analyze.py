@@ -251,6 +251,16 @@ def test_priority_and_fast_are_one_tier(folder: "Folder", drawn: Any) -> None:
     assert item(analyze([folder(records)]), "tier echo")[0] == "good"
 
 
+def test_an_echo_in_some_responses_only_is_not_taken_for_all(folder: "Folder", drawn: Any) -> None:
+    records = [
+        record if record.index % 5 == 0 else msgspec.structs.replace(record, echoed_tier=None)
+        for record in drawn(40)
+    ]
+    level, sentence = item(analyze([folder(records)]), "tier echo")
+    assert level == "caution"
+    assert "in 16 of 80 responses" in sentence
+
+
 def test_a_busy_late_or_badly_stamped_client_is_told(
     folder: "Folder", drawn: Any, plan_for: Callable[..., Plan]
 ) -> None:

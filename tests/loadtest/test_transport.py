@@ -14,6 +14,7 @@ import gevent
 import pytest
 
 from loadtest import endpoint, stamps, tls
+from loadtest.call import KEEP_LOOK_NS
 from loadtest.clock import RunClock
 from loadtest.connection import Connection
 from loadtest.exchange import Exchange
@@ -215,6 +216,18 @@ def test_a_fault_of_ours_in_a_callback_is_raised_where_the_call_was_made(
     with pytest.raises(ZeroDivisionError, match="ours"):
         call.run()
     assert call.exchange.ending == "cancelled"
+
+
+def test_a_call_with_an_instant_to_keep_does_not_wait_to_see_whether_connections_are_kept(
+    serve: Serve, connect: Make
+) -> None:
+    transport = connect(serve().url)
+    transport.call(REQUEST).run()
+    transport.call(REQUEST, punctual=True).run()
+    assert (transport.connections_opened, transport.keeps) == (2, None)
+    gevent.sleep(KEEP_LOOK_NS / 1e9)
+    transport.call(REQUEST, punctual=True).run()
+    assert (transport.connections_opened, transport.keeps) == (2, True)
 
 
 def test_a_second_call_reuses_the_connection_and_says_so(serve: Serve, connect: Make) -> None:
