@@ -75,8 +75,8 @@ class Transport:
     def take_idle(self, *, punctual: bool) -> Connection | None:
         """Take a living connection from the pool, the one used last first.
 
-        Until it is known whether the server keeps connections, it is the one that has been idle longest; and a
-        punctual call takes none that would have to be watched first.
+        Until it is known whether the server keeps connections, it is the one that has been idle longest; and
+        a punctual call takes none that would have to be watched first.
         """
         while self._idle:
             place = -1 if self.keeps else 0
