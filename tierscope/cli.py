@@ -151,6 +151,12 @@ def report(
         str | None,
         typer.Option(help="What the server runs on: a profile's name or a TOML file with [deployment]."),
     ] = None,
+    context_tokens: Annotated[
+        float | None,
+        typer.Option(
+            callback=_within(1, 10_000_000), help="Mean context of all users of the server, for --hardware."
+        ),
+    ] = None,
     price_ratio: Annotated[
         float | None,
         typer.Option(callback=_within(0.01, 1000), help="Price of the compared tier / of the baseline."),
@@ -173,6 +179,7 @@ def report(
         json=json,
         md=md,
         hardware=hardware,
+        context_tokens=context_tokens,
         price_ratio=price_ratio,
         baseline=baseline,
         compared=compared,

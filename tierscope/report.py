@@ -23,20 +23,21 @@ def report_runs(
     price_ratio: float | None = None,
     baseline: str | None = None,
     compared: str | None = None,
+    context_tokens: float | None = None,
     margin: float = 0.10,
 ) -> list[Path]:
     """Analyse run folders, write the report's files, print the verdict; returns where they are."""
     from analysis import report
     from analysis.analyze import analyze
 
-    deployment, context_tokens, law_error = _hardware(hardware)
+    deployment, usual_context_tokens, law_error = _hardware(hardware)
     page = html if html is not None else runs[0] / "report.html"
     model = analyze(
         runs,
         baseline=baseline,
         compared=compared,
         deployment=deployment,
-        context_tokens=context_tokens,
+        context_tokens=context_tokens or usual_context_tokens,
         law_error=law_error,
         price_ratio=price_ratio,
         prefill_margin=margin,
