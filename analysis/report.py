@@ -1,7 +1,5 @@
 """The door of the rendering half: a ``Report`` in, files and plain lines out."""
 
-import contextlib
-import os
 from pathlib import Path
 
 from analysis.model import Report
@@ -9,6 +7,7 @@ from analysis.rendering import first_screen, markdown, pictures, report_json
 from analysis.rendering import html as html_page
 from analysis.rendering.printable import printable
 from analysis.rendering.terminal import summary_lines
+from loadtest.records import write_whole
 from tierscope.errors import BadInputError
 
 __all__ = ["summary_lines", "write"]
@@ -36,12 +35,7 @@ def write(report: Report, *, html: Path | None, json: Path | None, md: Path | No
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees either the old or the new one."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fresh.write_bytes(content)
-        fresh.replace(path)
+        write_whole(path, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
         raise BadInputError(f"{path}: cannot be written: {error.strerror}") from error

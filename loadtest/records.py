@@ -23,6 +23,7 @@ from tierscope.errors import BadInputError
 SCHEMA_VERSION = 1
 RUN_FILE = "run.json"
 PARQUET_FILE = "requests.parquet"
+LINES_FILES = "requests-*.jsonl"
 
 Outcome = Literal[
     "ok",
@@ -178,7 +179,15 @@ def write_info(folder: Path, info: RunInfo) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old or the new one; OSError leaves the old one as it was."""
+    """Write a file so that a reader sees the old or the new one; OSError leaves the old one as it was.
+
+    A link stays one: its target is replaced. A device or a pipe is written into, since to rename a file over
+    ``/dev/null`` would take it from the whole machine.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    path = Path(os.path.realpath(path))
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         fresh.write_bytes(data)
@@ -218,7 +227,7 @@ def read_run(folder: Path) -> Run:
     info = read_info(folder)
     notes: list[str] = []
     by_index: dict[int, RequestRecord] = {}
-    for path in sorted(folder.glob("requests-*.jsonl")):
+    for path in sorted(folder.glob(LINES_FILES)):
         for record in _read_lines(path, notes):
             if record.index in by_index:
                 notes.append(f"{path.name}: request {record.index} is there twice; the first one is kept")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loadtest.records import LINES_FILES, PARQUET_FILE, RUN_FILE
 from tierscope.errors import BadInputError
 
 _OWN_LAW_ERROR = 0.05
@@ -30,8 +31,9 @@ def report_runs(
     from analysis import report
     from analysis.analyze import analyze
 
-    deployment, usual_context_tokens, law_error = _hardware(hardware)
     page = html if html is not None else runs[0] / "report.html"
+    _check_files({"--out": page, "--json": json, "--md": md})
+    deployment, usual_context_tokens, law_error = _hardware(hardware)
     model = analyze(
         runs,
         baseline=baseline,
@@ -46,6 +48,26 @@ def report_runs(
     for line in report.summary_lines(model):
         print(line)
     return [path for path in (page, json, md) if path is not None]
+
+
+def _check_files(files: dict[str, Path | None]) -> None:
+    """Refuse, before any work, files that cannot be written or would take the place of something else.
+
+    ``files`` maps options to paths. What a run recorded is never written over.
+    """
+    seen: dict[Path, str] = {}
+    for option, path in files.items():
+        if path is None:
+            continue
+        if path.is_dir():
+            raise BadInputError(f"{option}: {path} is a folder; name a file in it")
+        if path.name in (RUN_FILE, PARQUET_FILE) or path.match(LINES_FILES):
+            raise BadInputError(f"{option}: {path} is what a run recorded; name another file")
+        if path in seen:
+            raise BadInputError(f"{option}: {path} is the file of {seen[path]} too; name another one")
+        if option == "--md" and path.exists() and not path.is_file():
+            raise BadInputError(f"--md: {path} is no regular file, and figures are written beside it")
+        seen[path] = option
 
 
 def _hardware(hardware: str | None) -> "tuple[Deployment | None, float | None, float]":
