@@ -8,13 +8,16 @@ instant. Rules for whoever edits this file:
 3. What cannot be checked by a type is checked in ``check`` and refused in one line.
 """
 
+import math
 from collections.abc import Sequence
+from datetime import date, time
 from importlib import resources
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from loadtest import headers
 from tierscope import typedtoml
 from tierscope.errors import BadInputError
 
@@ -25,7 +28,7 @@ Count = Annotated[int, Meta(ge=1, le=100_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=10_000_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1_000_000)]
 NonNegativeSeconds = Annotated[float, Meta(ge=0, le=1_000_000)]
-PerSecond = Annotated[float, Meta(gt=0, le=1_000_000)]
+PerSecond = Annotated[float, Meta(ge=1e-6, le=1_000_000)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]  # $ would let a newline follow
 
 
@@ -34,7 +37,7 @@ class Closed(
 ):
     """Closed loop: ``streams`` users, each sends its next request ``think_s`` after the last one ended."""
 
-    streams: Count
+    streams: Annotated[int, Meta(ge=1, le=100_000)]
     think_s: NonNegativeSeconds = 0.0
 
 
@@ -84,7 +87,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     output_tokens: Tokens
     ignore_eos: bool = True
     """Ask servers that know the field (vLLM, SGLang, llama.cpp, mock) for exactly ``output_tokens``."""
-    tokens_per_word: Annotated[float, Meta(gt=0, le=100)] = 1.0
+    tokens_per_word: Annotated[float, Meta(ge=0.1, le=100)] = 1.0
     """How many of the server's tokens one of our prompt words costs; the mock's is 1 by construction."""
 
 
@@ -159,13 +162,28 @@ def shipped() -> list[str]:
 
 
 def check(plan: Plan, *, where: str) -> None:
-    """Refuse what types cannot: stages that never end, names used twice."""
+    """Refuse what types cannot: stages that never end, names used twice, tiers that cannot be sent."""
     for place, stage in enumerate(plan.stages):
         if stage.requests is None and stage.duration_s is None:
             raise BadInputError(f"{where}: stages[{place}]: never ends; give it requests or duration_s")
     _refuse_twice([stage.name for stage in plan.stages], "stages", where)
     _refuse_twice([tier.name for tier in plan.tiers], "tiers", where)
+    for place, tier in enumerate(plan.tiers):
+        headers.check(tier.headers, where=f"{where}: tiers[{place}].headers")
+        _check_json(tier.body, where=f"{where}: tiers[{place}].body")
     _refuse_twice([str(tokens) for tokens in plan.workload.prompt_tokens], "workload.prompt_tokens", where)
+
+
+def _check_json(value: Any, *, where: str) -> None:
+    """Refuse what TOML can say and JSON cannot: dates, and numbers that are none."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_json(inner, where=f"{where}.{key}")
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            _check_json(inner, where=f"{where}[{place}]")
+    elif isinstance(value, date | time) or (isinstance(value, float) and not math.isfinite(value)):
+        raise BadInputError(f"{where}: {value} is not allowed; expected what JSON can say")
 
 
 def _refuse_twice(names: Sequence[str], key: str, where: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadtest.records import LINES_FILES, PARQUET_FILE, RUN_FILE
+from tierscope import typedtoml
 from tierscope.errors import BadInputError
 
 _OWN_LAW_ERROR = 0.05
@@ -87,7 +88,7 @@ def _hardware(hardware: str | None) -> "tuple[Deployment | None, float | None, f
         profile = config.load(hardware)
         contexts = [config.mean_context_tokens(tier) for tier in profile.tiers]
         return profile.deployment, sum(contexts) / len(contexts), _OWN_LAW_ERROR
-    if not Path(hardware).is_file():
+    if not typedtoml.is_file(Path(hardware)):
         names = ", ".join(config.shipped())
         raise BadInputError(f"--hardware: {hardware!r} is no file and no shipped profile; shipped: {names}")
     return load_deployment(Path(hardware)), None, LAW_ERROR

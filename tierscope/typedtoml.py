@@ -7,6 +7,7 @@ Plans, server profiles and price files are all read here, so that they are all r
 import difflib
 import re
 import tomllib
+from datetime import date, time
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,9 @@ import msgspec
 from tierscope.errors import BadInputError
 
 T = TypeVar("T")
+
+_MOST_SHOWN = 120
+"""Characters of a value or a name that an error repeats."""
 
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<key>.*)`$")
@@ -37,14 +41,22 @@ def find(name_or_path: str, *, what: str, shipped: Traversable) -> tuple[str, st
     ``shipped`` is the folder of those that come with tierscope, ``what`` says what they are: ``plan``.
     """
     path = Path(name_or_path)
-    if path.suffix == ".toml" or path.is_file():
+    if path.suffix == ".toml" or is_file(path):
         return str(path), _read(path)
     names = names_in(shipped)
     if name_or_path in names:
         return f"{what} {name_or_path}", (shipped / f"{name_or_path}.toml").read_text(encoding="utf-8")
     raise BadInputError(
-        f"{what} {name_or_path!r}: no such file or shipped {what}; shipped: {', '.join(names)}"
+        f"{what} {_brief(name_or_path)}: no such file or shipped {what}; shipped: {', '.join(names)}"
     )
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except OSError:  # longer than file names are, for one
+        return False
 
 
 def names_in(shipped: Traversable) -> list[str]:
@@ -55,9 +67,9 @@ def names_in(shipped: Traversable) -> list[str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors put a mark of three bytes first
     except OSError as error:
-        raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise BadInputError(f"{_cut(str(path))}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadInputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
 
@@ -68,6 +80,8 @@ def parse(text: str, kind: type[T], *, where: str) -> T:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadInputError(f"{where}: is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise BadInputError(f"{where}: is nested too deep") from error
     return convert(raw, kind, where=where)
 
 
@@ -90,12 +104,24 @@ def _explain(message: str, raw: Any, kind: Any) -> str:
     if missing := _MISSING.match(what):
         return f"{_join(path, missing['key'])}: is missing and has no default"
     value = _value_at(raw, path)
-    shown = "" if value is None else f"{value!r} is not allowed; "
+    shown = "" if value is None else f"{_brief(value)} is not allowed; "
     choices = _choices_at(raw, path, kind) if what.startswith("Invalid") else []
-    wanted = (
-        f"expected one of {', '.join(choices)}" if choices else what[0].lower() + what[1:].replace("`", "")
-    )
+    wanted = f"expected one of {', '.join(choices)}" if choices else what[0].lower() + _in_words(what[1:])
     return f"{path.lstrip('.') or 'top level'}: {shown}{wanted}"
+
+
+def _in_words(what: str) -> str:
+    """Say a type as TOML's users know it: a table, and not ``object | null``."""
+    return what.replace(" | null", "").replace("`object`", "table").replace("`", "")
+
+
+def _brief(value: Any) -> str:
+    """Show a value, however long it is, in a line that can be read."""
+    return _cut(str(value) if isinstance(value, date | time) else repr(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
 
 
 def _explain_unknown(place: str, key: str, allowed: list[str]) -> str:

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from loadtest import plan
-from loadtest.plan import Plan
+from loadtest.plan import Plan, Tier
 from tierscope import typedtoml
 from tierscope.errors import BadInputError
 
@@ -110,3 +111,56 @@ def test_whole_numbers_do_for_seconds() -> None:
     text = GOOD.replace("requests = 4", "duration_s = 3")
     loaded: Any = typedtoml.parse(text, Plan, where="x")
     assert loaded.stages[0].duration_s == 3.0
+
+
+def with_tier(tier: Tier) -> Plan:
+    return msgspec.structs.replace(typedtoml.parse(GOOD, Plan, where="p"), tiers=(tier,))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("Authorization", "Bearer x", "no secret"),
+        ("X-API-Key", "x", "no secret"),
+        ("Host", "x", "sets it itself"),
+        ("Content-Length", "3", "sets it itself"),
+        ("X-A", "a\r\nX-B: b", "cannot be sent|can be sent"),
+        ("X-A", "a\n", "can be sent"),
+        ("X-A\n", "a", "can be sent"),
+        ("X A", "a", "can be sent"),
+        ("", "a", "can be sent"),
+    ],
+)
+def test_a_tier_cannot_smuggle_headers_or_secrets(name: str, value: str, words: str) -> None:
+    with pytest.raises(BadInputError, match=rf"^p: tiers\[0\]\.headers: .*({words})"):
+        plan.check(with_tier(Tier(name="t", headers={name: value})), where="p")
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ("{ temperature = nan }", "body.temperature: nan"),
+        ("{ a = { b = [1, -inf] } }", "body.a.b[1]: -inf"),
+        ("{ when = 2026-01-01 }", "body.when: 2026-01-01"),
+        ("{ when = [07:32:00] }", "body.when[0]: 07:32:00"),
+    ],
+)
+def test_what_json_cannot_say_is_no_field_of_a_tier(body: str, place: str) -> None:
+    made = typedtoml.parse(f'{GOOD}[[tiers]]\nname = "t"\nbody = {body}', Plan, where="p")
+    with pytest.raises(BadInputError) as caught:
+        plan.check(made, where="p")
+    assert str(caught.value) == f"p: tiers[0].{place} is not allowed; expected what JSON can say"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"closed", streams = 2', '"poisson", rate_per_s = 1e-300', "arrivals.rate_per_s: 1e-300"),
+        ("streams = 2", "streams = 100000000", "arrivals.streams: 100000000"),
+        ("output_tokens = 16", "output_tokens = 16\ntokens_per_word = 1e-300", "tokens_per_word: 1e-300"),
+    ],
+)
+def test_numbers_that_no_run_could_follow_are_refused(old: str, new: str, words: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        typedtoml.parse(GOOD.replace(old, new), Plan, where="p")
+    assert words in str(caught.value)

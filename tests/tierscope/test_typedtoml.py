@@ -76,3 +76,44 @@ def test_no_rate_that_is_not_a_positive_finite_number_is_taken(value: str) -> No
     text = GOOD.replace('{ kind = "closed", streams = 8 }', f'{{ kind = "poisson", rate_per_s = {value} }}')
     with pytest.raises(BadInputError, match="rate_per_s"):
         typedtoml.parse(text, plan.Plan, where="my.toml")
+
+
+def test_a_name_that_no_file_can_have_is_one_line_that_can_be_read() -> None:
+    for name in ("a" * 5000, "a" * 5000 + ".toml"):
+        with pytest.raises(BadInputError, match=r"a{50,}.*: (no such file|cannot be read)") as caught:
+            plan.load(name)
+        assert len(str(caught.value)) < 300
+
+
+def test_a_file_nested_too_deep_is_one_line() -> None:
+    with pytest.raises(BadInputError, match=r"^my\.toml: is nested too deep$"):
+        typedtoml.parse(f"a = {'[' * 3000}{']' * 3000}", plan.Plan, where="my.toml")
+
+
+def test_a_byte_order_mark_is_not_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "edited-elsewhere.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert typedtoml.load(path, plan.Plan).name == "x"
+
+
+def test_a_value_of_any_length_is_shown_in_a_line_that_can_be_read() -> None:
+    with pytest.raises(BadInputError) as caught:
+        typedtoml.parse(GOOD.replace('"x"', f'"{"x" * 9000}"'), plan.Plan, where="my.toml")
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "expected"),
+    [
+        (
+            "requests = 320",
+            "requests = 2020-01-01",
+            "requests: 2020-01-01 is not allowed; expected int, got date",
+        ),
+        ("[workload]", "[[workload]]", "is not allowed; expected table, got array"),
+    ],
+)
+def test_types_are_named_in_the_words_of_toml(good: str, bad: str, expected: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        typedtoml.parse(GOOD.replace(good, bad), plan.Plan, where="my.toml")
+    assert str(caught.value).endswith(expected)
