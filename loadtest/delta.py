@@ -37,6 +37,9 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     """One line: the type and message of an error object."""
 
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a server's bytes may raise, the last if they are nested by the thousand."""
+
 NOTHING = Delta()
 END_MARK = Delta(terminal=True)
 
@@ -60,5 +63,9 @@ def error_line(error: object) -> str:
 
 
 def folded(text: str) -> str:
-    """Put a text into one line: runs of white space become one blank."""
-    return " ".join(text.split())
+    """Put a text into one line that a terminal can be trusted with.
+
+    Runs of white space become one blank, control characters the replacement character.
+    """
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from loadtest.delta import error_line, folded
+from loadtest.delta import UNREADABLE, error_line, folded
 from loadtest.exchange import Ending, Exchange
 from loadtest.reading import Reading, body_bytes
 from loadtest.records import Outcome
@@ -60,10 +60,18 @@ def detail_of(exchange: Exchange, reading: Reading, outcome: Outcome) -> str:
     if outcome == "stream_error" and exchange.ending not in ("malformed", "too_large"):
         return reading.error or reading.damage or ""
     if outcome == "truncated" and exchange.ending == "complete":
-        return "the stream ended without a finish reason or end mark"
+        return _unended(exchange)
     if outcome == "no_output":
         return "the stream ended well and brought no token"
     return folded(exchange.detail)
+
+
+def _unended(exchange: Exchange) -> str:
+    """A response that ended in order and yet brought no end of a stream: often it was none to begin with."""
+    content_type = exchange.headers.get("content-type", "")
+    if content_type.startswith("text/html"):
+        return folded(f"a web page came, no stream: {body_bytes(exchange)[:200].decode('utf-8', 'replace')}")
+    return "the stream ended without a finish reason or end mark"
 
 
 def _message(exchange: Exchange) -> str:
@@ -74,7 +82,7 @@ def _message(exchange: Exchange) -> str:
     body = body_bytes(exchange)[:_MESSAGE_BYTES]
     try:
         document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return folded(body.decode("utf-8", "replace")) or "no message"
     if isinstance(document, dict):
         found = document.get("error") or document.get("detail") or document.get("message")

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import parquet as pq
 
+from loadtest.delta import folded
 from loadtest.records import PARQUET_FILE, SCHEMA_VERSION, RequestRecord, read_run, write_whole
 from tierscope.errors import BadInputError
 
@@ -76,19 +77,24 @@ def write(folder: Path) -> Path:
 def read_table(folder: Path, columns: list[str] | None = None) -> pa.Table:
     """Read the columns (all if None) of a run folder's ``requests.parquet``.
 
-    Raises BadInputError in one line if there is none, or one of a version that is not known.
+    Raises BadInputError in one line if there is none, if it is damaged, or of a version that is not known.
     """
     path = folder / PARQUET_FILE
     try:
-        metadata = pq.read_schema(path).metadata or {}
-    except (OSError, pa.ArrowInvalid) as error:
-        raise BadInputError(f"{path}: cannot be read: {error}") from error
-    version = metadata.get(_VERSION_KEY, b"none").decode()
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise BadInputError(f"{path}: cannot be read: {folded(str(error))}") from error
+    version = (schema.metadata or {}).get(_VERSION_KEY, b"none").decode()
     if version != str(SCHEMA_VERSION):
         raise BadInputError(
             f"{path}: schema version {version} is not known; this tierscope reads {SCHEMA_VERSION}"
         )
-    return pq.read_table(path, columns=columns)
+    if not schema.equals(SCHEMA):
+        raise BadInputError(f"{path}: its columns are not those of schema version {SCHEMA_VERSION}")
+    try:
+        return pq.read_table(path, columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        raise BadInputError(f"{path}: cannot be read: {folded(str(error))}") from error
 
 
 def read_records(folder: Path) -> list[RequestRecord]:

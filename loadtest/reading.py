@@ -8,9 +8,7 @@ Rules for whoever edits this file:
 
 from dataclasses import dataclass, field
 
-import msgspec
-
-from loadtest.delta import Delta, Usage, folded
+from loadtest.delta import UNREADABLE, Delta, Usage, folded
 from loadtest.exchange import Exchange
 from loadtest.records import EventKind
 from loadtest.sse import EventReader, EventTooLargeError
@@ -73,7 +71,7 @@ def _read_stream(exchange: Exchange, wire: Wire) -> Reading:
         try:
             for name, data in reader.receive(piece):
                 reading.add(read_event(name, data), stamp_ns)
-        except (msgspec.DecodeError, UnicodeDecodeError, EventTooLargeError) as error:
+        except (*UNREADABLE, EventTooLargeError) as error:
             reading.damage = folded(f"unreadable event: {error}")
         reading.coalesced += max(0, len(reading.event_ns) - before - 1)
         if reading.damage or reading.error:
@@ -87,7 +85,7 @@ def _read_whole(exchange: Exchange, wire: Wire) -> Reading:
         return reading
     try:
         reading.add(wire.read_body(body_bytes(exchange)), exchange.pieces[-1][0] if exchange.pieces else 0)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         reading.damage = folded(f"unreadable response: {error}")
     return reading
 

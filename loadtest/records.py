@@ -206,7 +206,7 @@ def read_info(folder: Path) -> RunInfo:
         raise BadInputError(f"{folder}: is not a run folder: {RUN_FILE}: {error.strerror}") from error
     try:
         version = msgspec.json.decode(data, type=_Versioned).schema_version
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise BadInputError(f"{path}: {error}") from error
     if version != SCHEMA_VERSION:
         raise BadInputError(
@@ -214,7 +214,7 @@ def read_info(folder: Path) -> RunInfo:
         )
     try:
         return msgspec.json.decode(data, type=RunInfo)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise BadInputError(f"{path}: {error}") from error
 
 
@@ -228,11 +228,14 @@ def read_run(folder: Path) -> Run:
     notes: list[str] = []
     by_index: dict[int, RequestRecord] = {}
     for path in sorted(folder.glob(LINES_FILES)):
-        for record in _read_lines(path, notes):
-            if record.index in by_index:
-                notes.append(f"{path.name}: request {record.index} is there twice; the first one is kept")
-            else:
-                by_index[record.index] = record
+        try:
+            for record in _read_lines(path, notes):
+                if record.index in by_index:
+                    notes.append(f"{path.name}: request {record.index} is there twice; the first one is kept")
+                else:
+                    by_index[record.index] = record
+        except OSError as error:
+            raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
     if info.status == "running":
         notes.append(
             f"{RUN_FILE}: the run did not end in order; what was recorded is complete up to its last flush"
@@ -260,7 +263,7 @@ def _read_lines(path: Path, notes: list[str]) -> Iterator[RequestRecord]:
                 return
             try:
                 yield _DECODER.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except _UNREADABLE as error:
                 notes.append(f"{path.name}: line {number} is not a record and left out: {error}")
 
 
@@ -272,5 +275,6 @@ def _encode_hook(value: Any) -> Any:  # pragma: no cover - nothing of ours needs
     raise TypeError(f"{type(value).__name__} cannot be part of a record")
 
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.json.Encoder(enc_hook=_encode_hook)
 _DECODER = msgspec.json.Decoder(RequestRecord)

@@ -328,3 +328,43 @@ def test_a_link_to_a_file_stays_a_link(tmp_path: Path) -> None:
     records.write_whole(tmp_path / "link", b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "there").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "a column less", "another type"])
+def test_damaged_columns_are_one_line(folder: Path, damage: str) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet as pq
+
+    path = parquet.write(folder)
+    table, whole = pq.read_table(path), path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif damage == "flipped":
+        third = len(whole) // 3
+        path.write_bytes(whole[:4] + bytes(byte ^ 0x5A for byte in whole[4:third]) + whole[third:])
+    elif damage == "a column less":
+        pq.write_table(table.drop(["event_ns"]), path)
+    else:
+        place = table.schema.get_field_index("ended_ns")
+        pq.write_table(table.set_column(place, "ended_ns", pa.array(["x"] * len(table))), path)
+    with pytest.raises(
+        BadInputError, match=r"requests\.parquet: (cannot be read|its columns are not)"
+    ) as caught:
+        parquet.read_table(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_lines_that_are_a_folder_are_one_line(tmp_path: Path) -> None:
+    write_info(tmp_path, info())
+    (tmp_path / "requests-0.jsonl").mkdir()
+    with pytest.raises(BadInputError, match=r"requests-0\.jsonl: cannot be read: Is a directory"):
+        read_run(tmp_path)
+
+
+def test_a_run_json_nested_by_the_thousand_is_one_line(tmp_path: Path) -> None:
+    write_info(tmp_path, info())
+    whole = (tmp_path / "run.json").read_text()
+    deep = "[" * 100_000 + "]" * 100_000
+    (tmp_path / "run.json").write_text(whole.replace('"plan": {', f'"more": {deep}, "plan": {{', 1))
+    with pytest.raises(BadInputError, match=r"run\.json: "):
+        read_info(tmp_path)

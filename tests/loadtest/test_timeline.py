@@ -232,3 +232,37 @@ def test_a_key_that_a_server_echoes_is_blotted_out_even_where_the_line_is_cut(pa
     detail = record(seen, secret="sk-secret-key").detail
     assert len(detail) <= 300
     assert "sk-s" not in detail
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "document", [b'{"data":%s}', b'{"choices":%s}', b'{"error":%s}', b'{"usage":%s}', b"%s"]
+)
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_nested_by_the_thousand_is_damage_and_no_crash(
+    document: bytes, kind: str, status: int
+) -> None:
+    body = document % DEEP
+    pieces = [(1, b"data: " + body + b"\n\n" if kind == "text/event-stream" else body)]
+    made = record(exchange(pieces, status=status, headers={"content-type": kind}))
+    assert made.outcome in ({"http_error"} if status == 500 else {"stream_error", "truncated"})
+    assert 0 < len(made.detail) <= 300
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_what_a_server_says_cannot_steer_a_terminal(status: int) -> None:
+    said = event({"error": {"type": "x", "message": "\x1b[2J\x1b]0;title\x07 red\x9b31m\r\n\x00 end"}})
+    made = record(exchange([(1, said if status == 200 else said.removeprefix(b"data: "))], status=status))
+    assert made.detail.isprintable()
+    assert "red" in made.detail
+    assert made.detail.endswith("end")
+
+
+def test_a_web_page_is_called_one() -> None:
+    page = [(1, b"<html>\n<title>Welcome to nginx</title></html>")]
+    made = record(exchange(page, headers={"content-type": "text/html; charset=utf-8"}))
+    assert made.outcome == "truncated"
+    assert made.detail == "a web page came, no stream: <html> <title>Welcome to nginx</title></html>"
