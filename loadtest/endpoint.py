@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from tierscope.errors import BadInputError
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
+_LONGEST_LABEL = 63  # RFC 1035, section 2.3.4
 _FORM = "http://HOST[:PORT][/PREFIX] or https://…"
 
 
@@ -37,6 +38,8 @@ def parse(url: str, path: str) -> Endpoint:
     ``http://h:1``, ``http://h:1/v1`` and ``http://h:1/v1/chat/completions`` give the same endpoint. Raises
     BadInputError in one line on anything else than an http or https URL without credentials.
     """
+    if " " in url or not url.isprintable():
+        raise _refused(url, "it holds a blank or a control character")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -47,6 +50,10 @@ def parse(url: str, path: str) -> Endpoint:
         raise _refused(url, "scheme or host is missing")
     if "@" in parts.netloc:
         raise BadInputError("url: credentials do not belong there; the key comes from the environment")
+    if port == 0:
+        raise _refused(url, "nothing can listen on port 0")
+    if not parts.path.isascii():
+        raise _refused(url, "its path is not ASCII; write it percent-encoded")
     if parts.query or parts.fragment:
         raise _refused(url, "a query or fragment cannot be part of it")
     return Endpoint(
@@ -72,7 +79,8 @@ def _ascii(url: str, host: str) -> str:
         name = host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError as error:
         raise _refused(url, f"{host!r} is not a host name") from error
-    if not _HOST.fullmatch(name):
+    labels = name.removesuffix(".").split(".")
+    if not _HOST.fullmatch(name) or not all(0 < len(label) <= _LONGEST_LABEL for label in labels):
         raise _refused(url, f"{host!r} is not a host name")
     return name
 

@@ -4,6 +4,7 @@ Locust gets its own process because it patches the standard library on import, a
 then the load generator's and nothing else's.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -12,21 +13,22 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 from loadtest import endpoint
 from loadtest.command import locust_argv
 from loadtest.delta import folded
+from loadtest.endpoint import Endpoint
+from loadtest.headers import sendable
 from loadtest.plan import Api, Plan, Target
 from loadtest.plan import load as load_plan
 from loadtest.wire import WIRES
 from tierscope.errors import BadInputError, RunFailedError, ToldError
 
 ASK_TIMEOUT_S = 10.0
+_MOST_BYTES = 1_000_000
 
 
 def run_plan(
@@ -130,36 +132,61 @@ def ask_model(url: str, *, api: Api = "openai", insecure: bool = False) -> str:
     Raises BadInputError, in one line that lists them, if it has none or several, and RunFailedError if it
     does not tell.
     """
-    base = url.rstrip("/").removesuffix("/v1")
     wire = WIRES[api]
-    request = urllib.request.Request(f"{base}/v1/models", headers=wire.headers(wire.key(os.environ)))
-    context = ssl.create_default_context()
-    if insecure:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    # No proxy: the load test speaks to the server itself, and so does this question.
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
+    where = endpoint.parse(url, wire.path)
+    base_path = where.path.removesuffix(wire.path)
+    base = where.origin + base_path
+    key = wire.key(os.environ)
+    if not sendable(key):
+        raise BadInputError("API key: holds a character that cannot be sent in an HTTP header")
     try:
-        with opener.open(request, timeout=ASK_TIMEOUT_S) as response:
-            answer: Any = json.loads(response.read(1_000_000))
-        names = [str(entry["id"]) for entry in answer["data"]]
-    except urllib.error.HTTPError as error:
-        raise RunFailedError(
-            f"{base}/v1/models answered {error.code} {error.reason}; name --model"
-        ) from error
+        status, reason, body = _fetch(where, f"{base_path}/v1/models", wire.headers(key), insecure=insecure)
     except http.client.HTTPException as error:
         raise RunFailedError(f"{base} does not speak HTTP: {folded(str(error))}") from error
-    except OSError as error:  # URLError is one
-        reason = getattr(error, "reason", error)
-        raise RunFailedError(f"cannot connect to {base}: {getattr(reason, 'strerror', reason)}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except TimeoutError as error:
+        raise RunFailedError(f"{base}/v1/models gave no answer within {ASK_TIMEOUT_S:g} s") from error
+    except OSError as error:
+        raise RunFailedError(f"cannot connect to {base}: {folded(error.strerror or str(error))}") from error
+    if status != HTTPStatus.OK:
+        hint = f"put its key into {wire.key_variables[0]}" if status in (401, 403) else "name --model"
+        raise RunFailedError(f"{base}/v1/models answered {status} {folded(reason)}; {hint}")
+    try:
+        names = [str(entry["id"]) for entry in json.loads(body)["data"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunFailedError(
             f"{base}/v1/models did not answer with a list of models; name --model"
         ) from error
     if len(names) != 1:
-        raise BadInputError(f"--model: is needed, {base} has {len(names)}: {', '.join(names[:20])}")
+        raise BadInputError(f"--model: is needed, {base} has {len(names)}: {folded(', '.join(names[:20]))}")
+    if not names[0].isprintable():
+        raise RunFailedError(f"{base}/v1/models: {names[0]!r} is no name of a model; name --model")
     return names[0]
+
+
+def _fetch(where: Endpoint, path: str, headers: dict[str, str], *, insecure: bool) -> tuple[int, str, bytes]:
+    """Get a document: status, reason, body. No proxy and no redirect, since the load test takes none either.
+
+    Raises TimeoutError if it is not there in time, however slowly it drips.
+    """
+    deadline_s = time.monotonic() + ASK_TIMEOUT_S
+    with contextlib.closing(_connection(where, insecure=insecure)) as connection:
+        connection.request("GET", path, headers=headers)
+        with connection.getresponse() as response:
+            body = b""
+            while len(body) < _MOST_BYTES and (piece := response.read1(_MOST_BYTES)):
+                body += piece
+                if time.monotonic() > deadline_s:
+                    raise TimeoutError
+            return response.status, response.reason, body
+
+
+def _connection(where: Endpoint, *, insecure: bool) -> http.client.HTTPConnection:
+    if not where.tls:
+        return http.client.HTTPConnection(where.host, where.port, timeout=ASK_TIMEOUT_S)
+    context = ssl.create_default_context()
+    if insecure:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection(where.host, where.port, timeout=ASK_TIMEOUT_S, context=context)
 
 
 def new_run_folder(out: Path | None, plan: Plan) -> Path:

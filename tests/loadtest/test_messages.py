@@ -49,6 +49,16 @@ def test_a_prefix_may_be_given_or_not(url: str, path: str, authority: str) -> No
         "http://h/#f",
         "http://a b",
         "http://" + "ü" * 80 + ".x",
+        "http://" + "a" * 64 + ".x",
+        "http://a..b",
+        "http://.a",
+        "http://h:0",
+        "http://h:-1",
+        "http://[::1",
+        "http://h/a b",
+        "http://h/\r\nX: y",
+        "http://h\n",
+        "http://h/ä",
     ],
 )
 def test_what_is_no_endpoint_is_refused_in_one_line(url: str) -> None:
