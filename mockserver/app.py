@@ -191,8 +191,8 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise BadInputError(f"--port: {port} on {host} cannot be listened on: {reason}") from error
+        reason = (error.strerror or str(error)).partition(" (while")[0]  # the address is named already
+        raise BadInputError(f"--host, --port: {host}:{port} cannot be listened on: {reason}") from error
 
 
 def _url(listener: socket.socket) -> str:

@@ -14,6 +14,7 @@ from mockserver.hardware import Deployment
 from tierscope import typedtoml
 from tierscope.errors import BadInputError
 
+_LONGEST_STEP_S = 3600.0
 _SHIPPED = resources.files("mockserver") / "profiles"
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -153,8 +154,24 @@ def _check_tier(config: ServerConfig, tier: TierConfig, *, where: str) -> None:
             f"{where}.step_tokens: {tier.step_tokens} is not allowed; expected more than max_batch "
             f"({tier.max_batch}), or prompts could wait forever"
         )
+    _check_step(config, tier, law, where=where)
     if tier.target_batch:
         _check_hidden(config, tier, law, capacity, where=where)
+
+
+def _check_step(config: ServerConfig, tier: TierConfig, law: roofline.Law, *, where: str) -> None:
+    """A full step must end: a rate that is far too small makes it last for ages."""
+    tokens = min(tier.prefill_tokens, config.max_context_tokens)
+    step = roofline.step_function(law)
+    try:
+        longest_s = step(tier.max_batch, tier.max_batch, tokens, 0, 0.5 * tokens * tokens)
+    except OverflowError:
+        longest_s = float("inf")
+    if not longest_s <= _LONGEST_STEP_S:
+        raise BadInputError(
+            f"{where}.deployment: a full step would take {longest_s:.3g} s; expected at most "
+            f"{_LONGEST_STEP_S:g} s: the chip is too slow for the model, or prefill_tokens too many"
+        )
 
 
 def _check_hidden(

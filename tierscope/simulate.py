@@ -13,21 +13,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from loadtest import arrivals, records, workload
 from loadtest.plan import Closed, Plan, Target
 from loadtest.plan import load as load_plan
 from loadtest.records import RequestRecord, RunInfo
+from loadtest.tally import Tally
 from loadtest.workload import Request
 from mockserver import config as server_config
 from mockserver.config import ServerConfig
 from mockserver.engine import Job
 from mockserver.virtual import Finished, VirtualServer
-from tierscope.errors import BadInputError
+from tierscope.errors import BadInputError, RunFailedError
 
 _SALT_NETWORK = 5
 _FOREVER_NS = 2**62
+_FLUSH_EVERY = 100
 
 
 def simulate_run(plan: str, *, profile: str, seed: int | None, out: Path, force: bool = False) -> None:
@@ -35,18 +38,36 @@ def simulate_run(plan: str, *, profile: str, seed: int | None, out: Path, force:
     loaded = load_plan(plan, seed=seed)
     config = server_config.load(profile, seed=loaded.seed)
     _clear(out, force=force)
-    last_ns = 0
-    counted = 0
+    info, tally = _info(loaded, config, profile), Tally()
     try:
-        writer = records.RecordWriter(out)
-        for record in simulate(loaded, config):
-            writer.append(record)
-            last_ns, counted = max(last_ns, record.ended_ns), counted + 1
-        writer.close()
-        records.write_info(out, _info(loaded, config, profile, last_ns))
+        last_ns = _record(out, simulate(loaded, config), info, tally)
     except OSError as error:
-        raise BadInputError(f"--out: {out}: {error.strerror}") from error
-    print(f"{counted} requests, {last_ns / 1e9:.1f} s of virtual time: {out}\nnext: tierscope report {out}")
+        raise RunFailedError(
+            f"{out} cannot be written: {error.strerror}; it holds what was written"
+        ) from error
+    print(f"{tally.ended} requests, {last_ns / 1e9:.1f} s of virtual time: {out}")
+    if why := tally.fruitless():
+        raise RunFailedError(why)
+    print(f"next: tierscope report {out}")
+
+
+def _record(out: Path, made: Iterator[RequestRecord], info: RunInfo, tally: Tally) -> int:
+    """Write a run folder so that one that breaks off can be read; gives the last instant in it."""
+    records.write_info(out, info)
+    writer = records.RecordWriter(out)
+    last_ns, status = 0, "partial"
+    try:
+        for record in made:
+            writer.append(record)
+            tally.add(record)
+            last_ns = max(last_ns, record.ended_ns)
+            if tally.ended % _FLUSH_EVERY == 0:
+                writer.flush()
+        status = "complete"
+    finally:
+        writer.close()
+        records.write_info(out, msgspec.structs.replace(info, status=status, ended_ns=last_ns))
+    return last_ns
 
 
 def simulate(plan: Plan, config: ServerConfig) -> Iterator[RequestRecord]:
@@ -209,13 +230,13 @@ def _clear(out: Path, *, force: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()) and not force:
             raise BadInputError(f"--out: {out} is not empty; name a new folder, or add --force")
-        for old in (*out.glob("requests-*.jsonl"), out / records.PARQUET_FILE, out / records.RUN_FILE):
+        for old in (*out.glob(records.LINES_FILES), out / records.PARQUET_FILE, out / records.RUN_FILE):
             old.unlink(missing_ok=True)
     except OSError as error:
         raise BadInputError(f"--out: {out}: {error.strerror}") from error
 
 
-def _info(plan: Plan, config: ServerConfig, profile: str, ended_ns: int) -> RunInfo:
+def _info(plan: Plan, config: ServerConfig, profile: str) -> RunInfo:
     """run.json of a simulated run; nothing in it depends on the wall clock."""
     return RunInfo(
         schema_version=records.SCHEMA_VERSION,
@@ -225,6 +246,4 @@ def _info(plan: Plan, config: ServerConfig, profile: str, ended_ns: int) -> RunI
         plan=plan,
         started_unix_s=0.0,
         simulated=True,
-        status="complete",
-        ended_ns=ended_ns,
     )

@@ -86,6 +86,7 @@ def test_a_request_is_served_by_the_tier_that_lists_what_it_asks(
         ("target_batch = 32", "hidden = { prompt_tokens = 6000 }\ntarget_batch = 9", "at most half"),
         ("= 32", "= 32\nhidden = { prompt_tokens = 4e3, output_tokens = 9 }", "prefilling the hidden prompt"),
         ("max_batch = 64\ntarget_batch = 32", "max_batch = 999\ntarget_batch = 999", "its hidden load needs"),
+        ("kv_bits = 8", "kv_bits = 8, chips = 2, link_bytes_per_s = 1e-300", "a full step would take"),
         ("max_batch = 64", "max_bacth = 64", "unknown key (did you mean max_batch?)"),
         ("[[tiers]]", "[[tiers", "is not valid TOML"),
     ],

@@ -1,6 +1,7 @@
 """A simulated run is a real run's folder: same requests, same format, repeatable to the byte."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,8 @@ from loadtest import plan as plans
 from loadtest import records
 from loadtest.plan import Closed, Constant, Plan, Poisson, Stage, Tier, Workload
 from mockserver import config as server_config
-from tierscope.errors import BadInputError
+from tierscope import simulate as simulation
+from tierscope.errors import BadInputError, RunFailedError
 from tierscope.simulate import simulate, simulate_run
 
 
@@ -100,3 +102,42 @@ def test_every_shipped_plan_can_be_simulated(name: str) -> None:
     done = list(simulate(plan, CONFIG))
     assert len(done) == sum(stage.requests or 0 for stage in plan.stages)
     assert {r.outcome for r in done} == {"ok"}
+
+
+@pytest.mark.parametrize("how", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_simulation_that_breaks_off_leaves_a_partial_run_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: BaseException
+) -> None:
+    whole = list(simulate(plans.load("smoke"), CONFIG))
+
+    def broken_off(*_: object) -> Iterator[records.RequestRecord]:
+        yield from whole[:3]
+        raise how
+
+    monkeypatch.setattr(simulation, "simulate", broken_off)
+    with pytest.raises((RunFailedError, KeyboardInterrupt)):
+        simulate_run("smoke", profile="fast-tier", seed=None, out=tmp_path / "run")
+    run = records.read_run(tmp_path / "run")
+    assert run.info.status == "partial"
+    assert len(run.records) == 3
+
+
+def test_a_full_disk_leaves_a_run_that_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(records.RecordWriter, "flush", full)
+    with pytest.raises(RunFailedError, match=r"run cannot be written: No space left on device"):
+        simulate_run("smoke", profile="fast-tier", seed=None, out=tmp_path / "run")
+    assert records.read_run(tmp_path / "run").info.status == "running"
+
+
+def test_a_simulation_in_which_nothing_succeeds_has_failed(tmp_path: Path) -> None:
+    plan = tmp_path / "long.toml"
+    plan.write_text(
+        'name = "long"\n[workload]\nprompt_tokens = [10000000]\noutput_tokens = 4\n'
+        '[[stages]]\nname = "s"\nrequests = 4\narrivals = { kind = "closed", streams = 1 }\n'
+    )
+    with pytest.raises(RunFailedError, match="none of 4 requests succeeded: prompt and output exceed"):
+        simulate_run(str(plan), profile="fast-tier", seed=None, out=tmp_path / "run")
+    assert len(records.read_run(tmp_path / "run").records) == 4
