@@ -22,6 +22,8 @@ COMMON_LENGTHS = 0.8
 MOST_QUEUED, LONGEST_WAIT_RATIO = 0.75, 0.5
 """Share of requests that queue, and their mean wait over the increment: beyond both, the lower edge of TTFT,
 which the law lives on, is hardly occupied, and of simulated servers one in twenty got a wrong ratio."""
+UNKNOWN_ERROR = 0.5
+"""Of the log increment: an interval wider than a factor of seven says nothing, and no ratio is printed."""
 FEWEST_FREE = 3
 """Requests of the shortest, and of the longest, that did not queue: below, a queue passes for prefill."""
 FEWEST_QUEUED = 5
@@ -91,12 +93,14 @@ def compare(baseline: TtftLaw, compared: TtftLaw, *, margin: float, names: tuple
         refusal = _refusal(law)
         if refusal is not None:
             return untested(f"on {name}, {refusal}", margin=margin)
+        if law.log_increment_error > UNKNOWN_ERROR:
+            return untested(f"on {name}, {_lost(law)}", margin=margin, error=_error(baseline, compared))
     low, high = max(baseline.n_low, compared.n_low), min(baseline.n_high, compared.n_high)
     if high - low < COMMON_LENGTHS * max(law.n_high - law.n_low for law in (baseline, compared)):
         return untested("the prompt lengths answered by the two tiers hardly overlap", margin=margin)
     ends = np.array([low, high])
     log_ratio = float(np.log(np.diff(baseline.ttft_s(ends)) / np.diff(compared.ttft_s(ends)))[0])
-    error = math.hypot(baseline.curvature_error, compared.curvature_error, MODEL_FLOOR)
+    error = _error(baseline, compared)
     ratio = _around(math.exp(log_ratio), error)
     p_value = float(special.ndtr((abs(log_ratio) - math.log1p(margin)) / error))
     answer = _decide(ratio, log_ratio / error, error, p_value, margin)
@@ -110,12 +114,17 @@ def compare(baseline: TtftLaw, compared: TtftLaw, *, margin: float, names: tuple
     )
 
 
-def untested(why: str, *, margin: float) -> PrefillTest:
-    """The answer where a law could not be fitted."""
+def _error(baseline: TtftLaw, compared: TtftLaw) -> float:
+    """Standard error of the log ratio of two increments."""
+    return math.hypot(baseline.curvature_error, compared.curvature_error, MODEL_FLOOR)
+
+
+def untested(why: str, *, margin: float, error: float | None = None) -> PrefillTest:
+    """The answer where there is no ratio: no law could be fitted, or its increment is lost in the noise."""
     return PrefillTest(
         answer="inconclusive",
         speed_ratio=intervals.NOTHING,
-        standard_error=None,
+        standard_error=error,
         p_value=None,
         margin_ratio=margin,
         sentence=f"Prefill could not be compared: {why}.",
@@ -129,6 +138,13 @@ def _refusal(law: TtftLaw) -> str | None:
     if (1 - law.queued_ratio) * law.fewest < FEWEST_FREE:
         return "too few requests of the shortest or longest prompts did not queue"
     return None
+
+
+def _lost(law: TtftLaw) -> str:
+    return (
+        f"prompts of {law.n_high:,.0f} tokens are hardly answered later than those of {law.n_low:,.0f}; "
+        "longer prompts would help"
+    )
 
 
 def _decide(ratio: Estimate, z: float, error: float, p_value: float, margin: float) -> Answer:

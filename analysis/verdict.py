@@ -78,7 +78,10 @@ def more_requests(decode_test: DecodeTest, prefill_test: PrefillTest, per_tier: 
     if prefill_test.answer == "inconclusive":
         # "Unchanged" needs the 90 % interval inside the margin, and the model's own error never shrinks.
         ratio, margin = prefill_test.speed_ratio, prefill_test.margin_ratio
-        factors.append(_growth(ratio, margin, reach=1.645 / 1.96, floor=MODEL_FLOOR))
+        if ratio.value is None and prefill_test.standard_error is not None:
+            factors.append((prefill_test.standard_error / prefill.LARGEST_ERROR) ** 2)
+        else:
+            factors.append(_growth(ratio, margin, reach=1.645 / 1.96, floor=MODEL_FLOOR))
     if not factors:
         return 0
     if any(math.isnan(factor) for factor in factors):
@@ -145,8 +148,10 @@ def _sentence(
         return f"{compared} prefills {prefills} as fast as {baseline}; decode is unchanged, {decodes}."
     if conclusion == "neither changed":
         return f"{compared} and {baseline} are equally fast: decode {decodes}, prefill {prefills}."
-    open_tests = (test for test in (decode_test, prefill_test) if test.answer == "inconclusive")
-    return " ".join([*(test.sentence for test in open_tests), _more_text(more)])
+    # What is known comes first, and what is open says why.
+    tests: list[DecodeTest | PrefillTest] = [decode_test, prefill_test]
+    known_first = sorted(tests, key=lambda test: test.answer == "inconclusive")
+    return " ".join([*(test.sentence for test in known_first), _more_text(more)])
 
 
 def _more_text(more: int | None) -> str:

@@ -19,7 +19,8 @@ def key_numbers(report: Report) -> list[KeyNumber]:
         steps = {tier.tier: numbers.duration(tier.step_s.value) for tier in report.tiers}
         found.append(_ratio("Decode speed", verdict.decode, _from_to(verdict, steps, "a token")))
     if verdict.prefill is not None:
-        rates = {fit.tier: numbers.number(fit.rate_tokens_per_s.value) for fit in report.prefill}
+        known = [fit for fit in report.prefill if verdict.prefill.speed_ratio.value is not None]
+        rates = {fit.tier: numbers.number(fit.rate_tokens_per_s.value) for fit in known}
         found.append(_ratio("Prefill speed", verdict.prefill, _from_to(verdict, rates, "prompt tokens/s")))
     if not found:
         for tier in report.tiers[:_MOST_TIERS]:
@@ -67,8 +68,10 @@ def _ratio(name: str, test: DecodeTest | PrefillTest, note: str) -> KeyNumber:
 
 
 def _from_to(verdict: Verdict, values: Mapping[str, str], unit: str) -> str:
-    """Write both tiers' values, baseline first: ``22.4 ms → 8.94 ms a token``."""
+    """Write both tiers' values, baseline first: ``22.4 ms → 8.94 ms a token``; nothing where neither is known."""
     baseline, compared = verdict.baseline_tier or "", verdict.compared_tier or ""
+    if not values.keys() & {baseline, compared}:
+        return ""
     return f"{values.get(baseline, numbers.ABSENT)} → {values.get(compared, numbers.ABSENT)} {unit}"
 
 

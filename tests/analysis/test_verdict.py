@@ -87,6 +87,17 @@ def test_one_prompt_length_leaves_prefill_open_whatever_is_added(
     assert "prompt lengths" in found.sentence
 
 
+def test_an_open_verdict_says_first_what_is_known_and_promises_nothing_that_more_of_it_cannot_give(
+    folder: "Folder", draw: "type[Draw]", server: "type[Server]"
+) -> None:
+    tiers = {"standard": server(noise_s=0.01), "fast": server(step_s=0.008, noise_s=0.01)}
+    found = analyze([folder(draw(tiers, per_tier=60, lengths=(128, 200)).records())]).verdict
+    assert found.conclusion == "inconclusive"
+    assert found.sentence.startswith("fast decodes")
+    assert "longer prompts would help" in found.sentence
+    assert found.more_requests_per_tier is None
+
+
 def test_gaps_that_mostly_carry_prefill_refuse_the_decode_answer(
     folder: "Folder", draw: "type[Draw]", server: "type[Server]"
 ) -> None:
