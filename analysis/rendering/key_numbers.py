@@ -68,7 +68,7 @@ def _ratio(name: str, test: DecodeTest | PrefillTest, note: str) -> KeyNumber:
 
 
 def _from_to(verdict: Verdict, values: Mapping[str, str], unit: str) -> str:
-    """Write both tiers' values, baseline first: ``22.4 ms → 8.94 ms a token``; nothing where neither is known."""
+    """Write both tiers' values, baseline first: ``22.4 ms → 8.94 ms``; nothing if neither is known."""
     baseline, compared = verdict.baseline_tier or "", verdict.compared_tier or ""
     if not values.keys() & {baseline, compared}:
         return ""
