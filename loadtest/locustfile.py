@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -63,6 +64,8 @@ def compose(environment: Any, **_: Any) -> None:
         port = _number("--metrics-port", options.metrics_port, 65535)
         if port:
             exposition.serve(options.metrics_host, port, lambda: session.run.metrics if session.run else None)
+        if environment.web_ui is not None:
+            _check_web_port(options.web_host, options.web_port)
     except BadInputError as error:
         _refuse(str(error))
     environment.session = session
@@ -121,6 +124,15 @@ def _number(name: str, text: str, most: int) -> int:
     return int(text)
 
 
+def _check_web_port(host: str, port: int) -> None:
+    """Refuse a port that cannot be had; Locust, which opens it later, would end in a traceback."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except (OSError, OverflowError) as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        raise BadInputError(f"--web-port: {host}:{port} cannot be used: {reason}") from error
+
+
 def _handle_signals(session: Session, *, headless: bool) -> None:
     """Take signals in the hub, between two callbacks, where Python would raise in the midst of one."""
 
@@ -132,6 +144,8 @@ def _handle_signals(session: Session, *, headless: bool) -> None:
     gevent.signal_handler(signal.SIGINT, interrupted, "SIGINT")
     if headless:
         gevent.signal_handler(signal.SIGTERM, interrupted, "SIGTERM")
+    # Whoever started this process may have blocked them until here; what came meanwhile is heard now.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
 
 def _wind_up(session: Session, why: str, *, for_good: bool) -> None:

@@ -81,7 +81,8 @@ def pack(folder: Path, run: Callable[..., Any] = subprocess.run) -> str:
     """
     command: Sequence[str] = (sys.executable, "-m", "loadtest.parquet", str(folder))
     try:
-        done = run(command, capture_output=True, text=True, timeout=_PARQUET_S)
+        # In a session of its own: a second Ctrl-C in the terminal does not hit it.
+        done = run(command, capture_output=True, text=True, timeout=_PARQUET_S, start_new_session=True)
     except (OSError, subprocess.SubprocessError) as error:
         return f"{PARQUET_FILE} was not written: {error}"
     if done.returncode == 0:

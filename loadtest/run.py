@@ -143,6 +143,8 @@ class PlanRun:
         self._flush()
         self.complete = complete and not self.failure
         self.failure = self.failure or self.tally.fruitless()
+        if self.complete and not self.tally.ended:
+            self.failure = "no request was made"
         trouble = self._recorder.close(
             "complete" if self.complete else "partial",
             self.failure or self.interrupted,

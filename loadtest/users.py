@@ -39,6 +39,8 @@ class Session:
         self._active = False
         self._to_open = False
         self._stopping = False
+        self._why = ""
+        """Who wanted out since the run under way was begun."""
 
     def tick(self) -> tuple[int, float] | None:
         """Block until the next stage is to begin; give Locust its users and spawn rate, None at the end."""
@@ -47,6 +49,8 @@ class Session:
             if not self._active and not self._stopping:
                 self._begin()
             users = self.run.advance() if self._active and self.run else None
+            if not self._runs:  # stopped before anything began
+                self._never_began()
         except (BadInputError, RunFailedError) as error:
             self._fail(error)
         if users is None:
@@ -66,6 +70,7 @@ class Session:
     def stop(self, why: str, *, for_good: bool) -> None:
         """Somebody wants out: the run under way becomes partial; ``for_good`` lets no other one begin."""
         self._stopping = self._stopping or for_good
+        self._why = why
         if self._active and self.run is not None:
             self.run.interrupt(why)
 
@@ -89,8 +94,15 @@ class Session:
     def _begin(self) -> None:
         self._runs += 1
         run = PlanRun(self._configure(self._runs), self._stamps, Listeners(say=say, seen=self._on_record))
+        self._why = ""
         run.begin()
         self.run, self._active = run, True
+        if self._why:  # somebody wanted out while the server was being reached
+            run.interrupt(self._why)
+
+    def _never_began(self) -> None:
+        say("interrupted before the run began; nothing was recorded")
+        self._environment.process_exit_code = 3
 
     def _fail(self, error: BadInputError | RunFailedError) -> None:
         bad_input = isinstance(error, BadInputError)

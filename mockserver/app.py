@@ -174,6 +174,8 @@ async def _errors_as_openai(
         return await handler(request)
     except ApiError as error:
         refusal = error
+    except ConnectionError:  # the client is gone: nobody is there to be answered, and nothing of ours failed
+        return web.Response(status=499)
     except web.HTTPRequestEntityTooLarge as error:
         refusal = ApiError(413, f"The body is too large: {error.text or error.reason}")
     except web.HTTPException as error:

@@ -193,6 +193,64 @@ def test_a_run_that_is_stopped_keeps_what_it_has_and_is_reported_as_partial(
     assert report["runs"][0]["status"] == "partial"
 
 
+def test_ctrl_c_right_after_the_start_is_one_line_and_leaves_nothing_running(
+    server: str, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.toml").write_text(LONG_PLAN)
+    words = ("run", tmp_path / "plan.toml", "--url", server, "--out", tmp_path / "run", "--metrics-port", "0")
+    child = subprocess.Popen(
+        command(*words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert child.stdout is not None
+    assert "recording to" in child.stdout.readline()
+    os.killpg(child.pid, signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 3
+    assert "Traceback" not in errors
+    assert len(errors.splitlines()) == 1
+    with pytest.raises(ProcessLookupError):
+        os.killpg(child.pid, 0)
+
+
+def test_a_run_that_could_not_begin_leaves_no_folder(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    out = tmp_path / "run"
+    done = tierscope("run", "smoke", "--url", f"http://127.0.0.1:{port}", "--model", "m", "--out", out)
+    assert done.returncode == 3
+    assert not out.exists()
+
+
+def test_a_taken_web_port_is_one_line_and_exits_with_2(server: str, plan: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = ("run", plan, "--url", server, "--out", tmp_path / "run", "--metrics-port", "0", "--web")
+        done = tierscope(*words, "--", "--web-host", "127.0.0.1", "--web-port", port)
+    assert done.returncode == 2
+    assert f"--web-port: 127.0.0.1:{port} cannot be used: Address already in use" in complaint(done)
+
+
+def test_output_that_cannot_be_written_is_one_line_or_none(finished: Path) -> None:
+    report = " ".join(map(str, command("report", finished)))
+    for shell, code, said in [
+        (f"{report} > /dev/full", 3, "tierscope: No space left on device\n"),
+        (f"{report} >&-", 0, ""),
+        (f"set -o pipefail; {report} | true", 0, ""),
+        (f"PYTHONIOENCODING=ascii {report} > /dev/null", 0, ""),
+    ]:
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (code, said), shell
+
+
+def test_help_shows_brackets_as_they_are_typed() -> None:
+    assert "[deployment]" in tierscope("report", "--help").stdout
+
+
 def test_bad_words_on_the_command_line_are_one_line_and_exit_with_2(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text(PLAN.replace("requests = 48", "requests = -1"))
@@ -204,6 +262,8 @@ def test_bad_words_on_the_command_line_are_one_line_and_exit_with_2(tmp_path: Pa
         (("run", "ab", "--url", "http://[::1"), "--url: 'http://[::1' is not allowed"),
         (("run", "ab", "--url", "http://user:secret@127.0.0.1"), "--url: credentials do not belong there"),
         (("run", "ab"), "--url"),
+        (("run", "ab", "sweep", "--url", "http://127.0.0.1:1"), "'sweep' is not understood"),
+        (("run", "ab", "--url", "http://127.0.0.1:1", "--model", "m", "--out", broken), "is no folder"),
         (("serve", "no-such-profile"), "no-such-profile"),
         (("serve", "--port", "70000"), "--port: 70000 is not allowed; expected 0 to 65535"),
         (

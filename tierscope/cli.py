@@ -4,7 +4,10 @@ Exit codes: 0 done · 1 the thing asked is not so · 2 bad usage or input · 3 t
 import what they need when they run, so that ``--help`` is instant and locust patches only its own process.
 """
 
+import contextlib
+import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +15,9 @@ import typer
 from typer.exceptions import TyperException
 
 from tierscope.errors import BadInputError, RunFailedError, ToldError
+
+_TYPER_STOPPED = 130
+"""What typer makes of Ctrl-C."""
 
 app = typer.Typer(
     name="tierscope",
@@ -149,7 +155,7 @@ def report(
     md: Annotated[Path | None, typer.Option("--md", help="Also as Markdown, figures beside it.")] = None,
     hardware: Annotated[
         str | None,
-        typer.Option(help="What the server runs on: a profile's name or a TOML file with [deployment]."),
+        typer.Option(help="What the server runs on: a profile's name or a TOML file with \\[deployment]."),
     ] = None,
     context_tokens: Annotated[
         float | None,
@@ -208,7 +214,7 @@ def simulate(
 
 @app.command()
 def validate(files: Annotated[list[Path], typer.Argument(help="Plans and server profiles.")]) -> None:
-    """Check plans and server profiles: every error with file, key, value and what is allowed.
+    """Check plans and server profiles; a bad one is a line with file, key, value and what is allowed.
 
     Example: tierscope validate my-plan.toml my-server.toml
     """
@@ -236,8 +242,11 @@ def grafana_export(
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; ``argv`` defaults to the process's arguments."""
     command: Any = typer.main.get_command(app)
+    _take_any_character()
     try:
         outcome = command.main(args=argv, prog_name="tierscope", standalone_mode=False)
+        if sys.stdout is not None:  # it is None where it was closed from the start
+            sys.stdout.flush()  # here, where what goes wrong can be told
     except TyperException as error:
         return _say(_usage_line(error), code=2) if error.format_message() else 2  # else: help was printed
     except BadInputError as error:
@@ -247,11 +256,43 @@ def main(argv: list[str] | None = None) -> int:
     except ToldError as error:
         return error.code
     except (KeyboardInterrupt, typer.Abort):
-        return _say("stopped by you", code=3)
-    except BrokenPipeError:  # the reader of our output went away (| head); nothing of ours failed
-        sys.stderr.close()
-        return 0
+        return _stopped()
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # typer makes an exit of it
+            return _unread()
+        raise
+    except BrokenPipeError:
+        return _unread()
+    except OSError as error:  # a full disk behind stdout, no more file descriptors, …
+        where = f"{error.filename}: " if error.filename else ""
+        _forget_output()
+        return _say(f"{where}{error.strerror or error}", code=3)
+    if outcome == _TYPER_STOPPED:
+        return _stopped()
     return outcome if isinstance(outcome, int) else 0
+
+
+def _take_any_character() -> None:
+    """A terminal or a locale that lacks a character is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _stopped() -> int:
+    return _say("stopped by you", code=3)
+
+
+def _unread() -> int:
+    """The reader of our output went away (``| head``); nothing of ours failed."""
+    _forget_output()
+    return 0
+
+
+def _forget_output() -> None:
+    """Let nothing be written to stdout any more, or Python complains on its way out."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage_line(error: TyperException) -> str:
@@ -262,7 +303,8 @@ def _usage_line(error: TyperException) -> str:
 
 
 def _say(line: str, *, code: int) -> int:
-    sys.stderr.write(f"tierscope: {line}\n")
+    if sys.stderr is not None:
+        sys.stderr.write(f"tierscope: {line}\n")
     return code
 
 

@@ -24,11 +24,13 @@ from loadtest.endpoint import Endpoint
 from loadtest.headers import sendable
 from loadtest.plan import Api, Plan, Target
 from loadtest.plan import load as load_plan
+from loadtest.records import LINES_FILES
 from loadtest.wire import WIRES
 from tierscope.errors import BadInputError, RunFailedError, ToldError
 
 ASK_TIMEOUT_S = 10.0
 _MOST_BYTES = 1_000_000
+_STOPPING = {signal.SIGINT, signal.SIGTERM}
 
 
 def run_plan(
@@ -45,6 +47,10 @@ def run_plan(
     locust_options: Sequence[str],
 ) -> None:
     """Run a plan against a server to its end; raises BadInputError or RunFailedError with one line."""
+    if locust_options and not locust_options[0].startswith("-"):
+        raise BadInputError(
+            f"{locust_options[0]!r} is not understood; only options for Locust may follow, after --"
+        )
     loaded = load_plan(plan, seed=seed)
     target = check_target(url, model=model, api=api, insecure=insecure)
     folder = new_run_folder(out, loaded)
@@ -89,12 +95,16 @@ def start_locust(
         insecure=insecure,
         extra=locust_options,
     )
+    # A child inherits what is blocked, and unblocks it once it can end in order: no Ctrl-C hits its imports.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     child = subprocess.Popen([sys.executable, *argv])
     if cpu is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(child.pid, {cpu})
-    # Only after the start: a child inherits an ignored signal, and this one must hear Ctrl-C.
+    for number in signal.sigpending() & _STOPPING:  # perhaps from before there was a child
+        child.send_signal(number)
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     terminate = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     try:
         return child.wait()
     finally:
@@ -105,13 +115,20 @@ def start_locust(
 def check_end(folder: Path, code: int) -> None:
     """Pass on how Locust ended. What it could tell it has told, in one line of its own on stderr.
 
-    Raises ToldError with its code 2 or 3, RunFailedError for any other end.
+    A folder in which nothing was recorded is taken away. Raises ToldError with the code 2 or 3, and
+    RunFailedError for any other end.
     """
+    if code == 0:
+        return
+    with contextlib.suppress(OSError):
+        folder.rmdir()  # only if it is empty
     if code in (2, 3):
         raise ToldError(code)
-    if code != 0:
-        kept = f"; what was recorded is in {folder}" if any(folder.glob("requests-*.jsonl")) else ""
-        raise RunFailedError(f"locust ended unexpectedly with code {code}{kept}")
+    how = (
+        f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended unexpectedly with code {code}"
+    )
+    kept = f"; what was recorded is in {folder}" if any(folder.glob(LINES_FILES)) else ""
+    raise RunFailedError(f"locust {how}{kept}")
 
 
 def check_target(url: str, *, model: str | None, api: str, insecure: bool = False) -> Target:
@@ -197,5 +214,6 @@ def new_run_folder(out: Path | None, plan: Plan) -> Path:
         if any(folder.iterdir()):
             raise BadInputError(f"--out: {folder} is not empty; name a new folder")
     except OSError as error:
-        raise BadInputError(f"--out: {folder}: {error.strerror}") from error
+        what = "is no folder" if isinstance(error, FileExistsError) else error.strerror
+        raise BadInputError(f"--out: {folder}: {what}") from error
     return folder

@@ -233,7 +233,8 @@ def _clear(out: Path, *, force: bool) -> None:
         for old in (*out.glob(records.LINES_FILES), out / records.PARQUET_FILE, out / records.RUN_FILE):
             old.unlink(missing_ok=True)
     except OSError as error:
-        raise BadInputError(f"--out: {out}: {error.strerror}") from error
+        what = "is no folder" if isinstance(error, FileExistsError) else error.strerror
+        raise BadInputError(f"--out: {out}: {what}") from error
 
 
 def _info(plan: Plan, config: ServerConfig, profile: str) -> RunInfo:

@@ -304,6 +304,33 @@ def test_a_signal_leaves_a_partial_run_with_its_streams_cancelled(
     assert parquet.read_records(ended.folder) == run.records
 
 
+def test_a_stop_that_comes_while_locust_is_starting_is_heard_once_it_can_be(
+    start: Start, server: Any
+) -> None:
+    def block() -> None:  # as ``tierscope run`` does
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    started = start(LONG, model="endless", preexec_fn=block)
+    started.process.send_signal(signal.SIGINT)
+    ended = started.end()
+    assert ended.code == 3
+    assert len(ended.lines) == 1
+    assert "interrupted" in ended.lines[0]
+    assert not server.requests
+
+
+def test_a_run_that_asks_nothing_has_failed(start: Start) -> None:
+    stages = """
+[[stages]]
+name = "rare"
+duration_s = 0.1
+arrivals = { kind = "poisson", rate_per_s = 1e-6 }
+"""
+    ended = start(stages).end()
+    assert ended.code == 3
+    assert "no request was made" in ended.lines[-1]
+
+
 def test_a_full_disk_ends_the_run_and_what_was_recorded_stays_readable(start: Start) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiohttp import ClientSession
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
 from mockserver import app, config
@@ -223,3 +223,11 @@ def test_an_address_that_cannot_be_is_refused_in_one_line(host: str, port: int) 
         app.serve(CONFIG, host=host, port=port)
     assert "\n" not in str(refused.value)
     assert str(port) in str(refused.value)
+
+
+def test_a_client_that_is_gone_before_its_answer_is_no_error_of_the_server() -> None:
+    async def gone(_: web.Request) -> web.StreamResponse:
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    request = make_mocked_request("POST", "/v1/chat/completions")
+    assert asyncio.run(app._errors_as_openai(request, gone)).status == 499
