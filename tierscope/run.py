@@ -81,9 +81,9 @@ def start_locust(
     locust_options: Sequence[str] = (),
     cpu: int | None = None,
 ) -> int:
-    """Run Locust to its end and return its exit code; Ctrl-C is left to it, so that it can end in order.
+    """Run Locust to its end and return its exit code; stops are passed on, so that it can end in order.
 
-    ``cpu`` pins it to one core. A SIGTERM to us is passed on.
+    ``cpu`` pins it to one core.
     """
     argv = locust_argv(
         plan,
@@ -95,21 +95,36 @@ def start_locust(
         insecure=insecure,
         extra=locust_options,
     )
-    # A child inherits what is blocked, and unblocks it once it can end in order: no Ctrl-C hits its imports.
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
-    child = subprocess.Popen([sys.executable, *argv])
-    if cpu is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(child.pid, {cpu})
-    for number in signal.sigpending() & _STOPPING:  # perhaps from before there was a child
-        child.send_signal(number)
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    terminate = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def pass_on(number: int, _: object) -> None:
+        if child is None:
+            early.append(number)
+        else:
+            child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in _STOPPING}
     try:
+        child = _start(argv, cpu=cpu)
+        for number in early:
+            child.send_signal(number)
         return child.wait()
     finally:
-        signal.signal(signal.SIGTERM, terminate)
-        signal.signal(signal.SIGINT, interrupt)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _start(argv: Sequence[str], *, cpu: int | None) -> subprocess.Popen[bytes]:
+    """Start Locust with stops blocked: it unblocks them once it can end in order, none hits its imports."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    try:
+        child = subprocess.Popen([sys.executable, *argv])
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    if cpu is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(child.pid, {cpu})
+    return child
 
 
 def check_end(folder: Path, code: int) -> None:
