@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from loadtest.plan import Arrivals, Closed, Constant
+from loadtest.plan import Arrivals, Closed, Constant, Poisson
 
 _CHUNK = 1024
 _SALT_ARRIVALS = 4
@@ -26,6 +26,8 @@ def instants(arrivals: Arrivals, *, seed: int, stage_number: int) -> Iterator[in
         while True:
             yield round(number * 1e9 / arrivals.rate_per_s)
             number += 1
+    if not isinstance(arrivals, Poisson):
+        raise NotImplementedError(type(arrivals).__name__)
     rng = np.random.default_rng((seed, _SALT_ARRIVALS, stage_number))
     elapsed_s = 0.0
     while True:

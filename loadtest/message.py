@@ -3,11 +3,13 @@
 The head never changes between two requests of a tier but for length and request id, so it is made once.
 """
 
+from collections.abc import Sequence
+
 from loadtest.endpoint import Endpoint
 from loadtest.headers import sendable
 from loadtest.plan import Plan, Target, Tier
 from loadtest.wire import WIRES
-from loadtest.workload import Request, prompt_text
+from loadtest.workload import Message, Request
 from tierscope.errors import BadInputError
 
 
@@ -28,10 +30,12 @@ class MessageBuilder:
         """The model a tier's requests name."""
         return tier.model or self._target.model
 
-    def build(self, request: Request) -> bytes:
-        """The whole request. Its id, ``RUN-INDEX``, lets a server's log be joined with the records."""
-        prompt = prompt_text(self._plan, request)
-        body = self._wire.body(self._plan, request, model=self.model(request.tier), prompt=prompt)
+    def build(self, request: Request, messages: Sequence[Message]) -> bytes:
+        """The whole request; ``messages`` is all that it says, history included.
+
+        Its id, ``RUN-INDEX``, lets a server's log be joined with the records.
+        """
+        body = self._wire.body(self._plan, request, model=self.model(request.tier), messages=messages)
         rest = f"Content-Length: {len(body)}\r\nX-Client-Request-Id: {self._run_id}-{request.index}\r\n\r\n"
         return self._heads[request.tier.name] + rest.encode("ascii") + body
 

@@ -97,7 +97,7 @@ class RunMetrics:
             model, expected = tier.model or target.model, _expected_tier(tier)
             self._served_tiers.add(expected)
             for stage in plan.stages:
-                for tokens in plan.workload.prompt_tokens:
+                for tokens in plan.workload.classes:
                     labels = Labels(model, tier.name, expected, stage.name, str(tokens))
                     self._begin(labels, warmup=stage.warmup)
 

@@ -9,7 +9,7 @@ instant. Rules for whoever edits this file:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, time
 from importlib import resources
 from typing import Annotated, Any, Literal
@@ -18,53 +18,48 @@ import msgspec
 from msgspec import Meta
 
 from loadtest import headers
+from loadtest.plan_arrivals import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Ramp, TraceTimes
+from loadtest.plan_control import Control
+from loadtest.plan_workload import Workload
+from loadtest.quantities import Count, Name, NonNegativeSeconds, Seconds
 from tierscope import typedtoml
 from tierscope.errors import BadInputError
 
-Api = Literal["openai", "anthropic"]
+__all__ = [
+    "Api",
+    "Arrivals",
+    "Burst",
+    "Closed",
+    "Constant",
+    "Control",
+    "Gamma",
+    "Network",
+    "Plan",
+    "Poisson",
+    "Ramp",
+    "Stage",
+    "Target",
+    "Tier",
+    "Timeouts",
+    "TraceTimes",
+    "Workload",
+    "check",
+    "load",
+    "parse",
+    "reseed",
+    "shipped",
+]  # fmt: skip
+
+Api = Literal["openai", "completions", "responses", "anthropic"]
 _SHIPPED = resources.files("loadtest") / "plans"
-
-Count = Annotated[int, Meta(ge=1, le=100_000_000)]
-Tokens = Annotated[int, Meta(ge=1, le=10_000_000)]
-Seconds = Annotated[float, Meta(gt=0, le=1_000_000)]
-NonNegativeSeconds = Annotated[float, Meta(ge=0, le=1_000_000)]
-PerSecond = Annotated[float, Meta(ge=1e-6, le=1_000_000)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]  # $ would let a newline follow
-
-
-class Closed(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="closed", tag_field="kind"
-):
-    """Closed loop: ``streams`` users, each sends its next request ``think_s`` after the last one ended."""
-
-    streams: Annotated[int, Meta(ge=1, le=100_000)]
-    think_s: NonNegativeSeconds = 0.0
-
-
-class Poisson(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="poisson", tag_field="kind"
-):
-    """Open loop: exponential gaps with mean 1 / ``rate_per_s``, whatever the server does."""
-
-    rate_per_s: PerSecond
-
-
-class Constant(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="constant", tag_field="kind"
-):
-    """Open loop: one request each 1 / ``rate_per_s`` seconds."""
-
-    rate_per_s: PerSecond
-
-
-Arrivals = Closed | Poisson | Constant
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One stretch of a run under one arrival process; stages run one after the other.
 
     It ends after ``requests`` requests have been sent or ``duration_s`` has passed, whichever comes first;
-    at least one of the two is given. Streams in flight then run to their end within ``Timeouts.total_s``.
+    at least one of the two is given, or the arrivals end by themselves (a trace). Streams in flight then run
+    to their end within ``Timeouts.total_s``.
     """
 
     name: Name
@@ -73,22 +68,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     duration_s: Seconds | None = None
     warmup: bool = False
     """Recorded, and left out of every statistic."""
-
-
-class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each request asks.
-
-    ``prompt_tokens`` lists the exact prompt-length classes; each gets an equal share of the requests of each
-    tier, in an order randomised per tier (docs/inference.md says why). Prompts are fresh: no two share a
-    prefix, so no cache is hit by accident.
-    """
-
-    prompt_tokens: Annotated[tuple[Tokens, ...], Meta(min_length=1, max_length=64)]
-    output_tokens: Tokens
-    ignore_eos: bool = True
-    """Ask servers that know the field (vLLM, SGLang, llama.cpp, mock) for exactly ``output_tokens``."""
-    tokens_per_word: Annotated[float, Meta(ge=0.1, le=100)] = 1.0
-    """How many of the server's tokens one of our prompt words costs; the mock's is 1 by construction."""
+    levels: Annotated[tuple[Annotated[float, Meta(gt=0, le=1_000_000)], ...], Meta(max_length=100)] = ()
+    """Shorthand for a sweep: the stage is run once for each level, as ``NAME-1`` and so on, with the level as
+    ``streams`` or ``rate_per_s``, and ``requests`` per stream (closed loops) or in all (open ones). ``load``
+    writes them out, so a loaded plan has none."""
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,6 +82,8 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     headers: dict[str, str] = {}
     model: str | None = None
     """Overrides the target's model, for providers that sell a tier under a model name of its own."""
+    url: str | None = None
+    """Overrides the target's URL, for providers that sell a tier at an address of its own."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,6 +114,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 1
     tiers: Annotated[tuple[Tier, ...], Meta(min_length=1, max_length=16)] = (Tier(name="standard"),)
     timeouts: Timeouts = Timeouts()
+    control: Control = Control()
     network: Network = Network()
 
 
@@ -143,12 +129,47 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def load(name_or_path: str, *, seed: int | None = None) -> Plan:
     """Read a shipped plan by its name (``ab``) or any other from a TOML file; ``seed`` overrides the file's.
 
-    Raises BadInputError, in one line, if there is no such plan or it is not a valid one.
+    Raises BadInputError, in one line, if there is no such plan or it is not a valid one. Files that a plan
+    names are looked for when its workload is opened (``workload.open_source``), not here.
     """
     where, text = typedtoml.find(name_or_path, what="plan", shipped=_SHIPPED)
-    plan = typedtoml.parse(text, Plan, where=where)
-    check(plan, where=where)
+    plan = parse(text, where=where)
     return plan if seed is None else reseed(plan, seed)
+
+
+def parse(text: str, *, where: str) -> Plan:
+    """Read a plan from TOML text, levels written out, and check it; ``where`` names it in errors."""
+    plan = typedtoml.parse(text, Plan, where=where)
+    plan = msgspec.structs.replace(plan, stages=tuple(_written_out(plan.stages, where)))
+    check(plan, where=where)
+    return plan
+
+
+def _written_out(stages: Sequence[Stage], where: str) -> Iterator[Stage]:
+    """Each stage as it is, or one stage for each of its levels."""
+    for place, stage in enumerate(stages):
+        for number, level in enumerate(stage.levels, start=1):
+            yield _at_level(stage, number, level, where=f"{where}: stages[{place}]")
+        if not stage.levels:
+            yield stage
+
+
+def _at_level(stage: Stage, number: int, level: float, *, where: str) -> Stage:
+    arrivals, requests = stage.arrivals, stage.requests
+    if isinstance(arrivals, Closed):
+        if level != int(level) or level > 100_000:
+            raise BadInputError(
+                f"{where}.levels: {level:g} is not allowed; expected a whole number of streams"
+            )
+        arrivals = msgspec.structs.replace(arrivals, streams=int(level))
+        requests = None if requests is None else requests * int(level)
+    elif isinstance(arrivals, Poisson | Constant | Gamma):
+        arrivals = msgspec.structs.replace(arrivals, rate_per_s=level)
+    else:
+        raise BadInputError(f"{where}.levels: has no meaning for these arrivals; expected closed, poisson, …")
+    return msgspec.structs.replace(
+        stage, name=f"{stage.name}-{number}", arrivals=arrivals, requests=requests, levels=()
+    )
 
 
 def reseed(plan: Plan, seed: int) -> Plan:
@@ -164,14 +185,46 @@ def shipped() -> list[str]:
 def check(plan: Plan, *, where: str) -> None:
     """Refuse what types cannot: stages that never end, names used twice, tiers that cannot be sent."""
     for place, stage in enumerate(plan.stages):
-        if stage.requests is None and stage.duration_s is None:
+        endless = stage.requests is None and stage.duration_s is None
+        if endless and not isinstance(stage.arrivals, TraceTimes):
             raise BadInputError(f"{where}: stages[{place}]: never ends; give it requests or duration_s")
+        if isinstance(stage.arrivals, TraceTimes) and plan.workload.trace is None:
+            raise BadInputError(f"{where}: stages[{place}].arrivals: trace needs a workload.trace to play")
     _refuse_twice([stage.name for stage in plan.stages], "stages", where)
     _refuse_twice([tier.name for tier in plan.tiers], "tiers", where)
     for place, tier in enumerate(plan.tiers):
         headers.check(tier.headers, where=f"{where}: tiers[{place}].headers")
         _check_json(tier.body, where=f"{where}: tiers[{place}].body")
-    _refuse_twice([str(tokens) for tokens in plan.workload.prompt_tokens], "workload.prompt_tokens", where)
+    _refuse_twice([str(tokens) for tokens in plan.workload.classes], "workload.prompt_tokens", where)
+    _check_workload(plan, where=f"{where}: workload")
+
+
+def _check_workload(plan: Plan, *, where: str) -> None:
+    """Refuse a workload without a source of prompts or with two, and sessions that switch nowhere."""
+    work = plan.workload
+    given = [name for name in ("prompt_tokens", "prompts", "trace") if getattr(work, name) is not None]
+    if len(given) != 1:
+        raise BadInputError(
+            f"{where}: {' and '.join(given) or 'nothing'} says what to ask; "
+            "expected one of prompt_tokens, prompts and trace"
+        )
+    if work.output_tokens is None and work.trace is None:
+        raise BadInputError(f"{where}.output_tokens: is missing; only a trace tells it by itself")
+    if work.tokenizer is not None and work.tokens_per_word is not None:
+        raise BadInputError(f"{where}: tokenizer and tokens_per_word both say how to count; keep one")
+    sessions = work.sessions
+    if sessions is None:
+        return
+    if (sessions.switch_turn is None) != (sessions.switch_tier is None):
+        raise BadInputError(f"{where}.sessions: switch_turn and switch_tier go together")
+    names = [tier.name for tier in plan.tiers]
+    if sessions.switch_tier is not None and sessions.switch_tier not in names:
+        raise BadInputError(
+            f"{where}.sessions.switch_tier: {sessions.switch_tier!r} is no tier; "
+            f"expected {' or '.join(names)}"
+        )
+    if work.trace is not None:
+        raise BadInputError(f"{where}.sessions: a trace tells its own histories; leave sessions out")
 
 
 def _check_json(value: Any, *, where: str) -> None:

@@ -30,7 +30,7 @@ from loadtest.tally import Tally
 from loadtest.traffic import Traffic
 from loadtest.transport import Transport
 from loadtest.wire import WIRES
-from loadtest.workload import Request
+from loadtest.workload import Request, open_source
 from tierscope.errors import RunFailedError
 
 _TICK_S = 1.0
@@ -82,7 +82,12 @@ class PlanRun:
         )
         self._transport = Transport(where, config.plan.timeouts, self._clock, stamps, tls=context)
         self.traffic = Traffic(
-            config.plan, self._builder, self._transport, started=self._on_started, ended=self._on_ended
+            config.plan,
+            open_source(config.plan),
+            self._builder,
+            self._transport,
+            started=self._on_started,
+            ended=self._on_ended,
         )
         self._figures = progress.TierFigures(())
         self._finishing = False

@@ -13,14 +13,14 @@ from typing import Protocol
 import gevent
 from gevent.event import Event
 
-from loadtest import arrivals, workload
+from loadtest import arrivals
 from loadtest.exchange import Exchange
 from loadtest.message import MessageBuilder
 from loadtest.pacing import Alarm
 from loadtest.plan import Closed, Plan
 from loadtest.stage import StageProgress, users_of
 from loadtest.transport import Transport
-from loadtest.workload import Request
+from loadtest.workload import Request, Source
 
 _DRAIN_S = 5.0
 _CHECK_S = 0.1
@@ -43,6 +43,7 @@ class Traffic:
     def __init__(
         self,
         plan: Plan,
+        source: Source,
         builder: MessageBuilder,
         transport: Transport,
         *,
@@ -51,6 +52,7 @@ class Traffic:
     ) -> None:
         self.stage: StageProgress | None = None
         self._plan = plan
+        self._source = source
         self._builder = builder
         self._transport = transport
         self._clock = transport.clock
@@ -158,10 +160,8 @@ class Traffic:
 
     def _prepare(self, stage: StageProgress) -> tuple[Request, bytes]:
         """Make the stage's next request."""
-        request = workload.request(
-            self._plan, stage.number, stage.taken, index=stage.first_index + stage.taken
-        )
-        return request, self._builder.build(request)
+        request = self._source.request(stage.number, stage.taken, index=stage.first_index + stage.taken)
+        return request, self._builder.build(request, self._source.says(request))
 
     def _perform(self, stage: StageProgress, request: Request, message: bytes, scheduled_ns: int) -> None:
         """Send one request that was taken, read its answer, tell of it."""

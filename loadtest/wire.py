@@ -1,19 +1,19 @@
 """The APIs a run can speak, as values: one ``Wire`` each. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from loadtest import wire_anthropic, wire_openai
 from loadtest.delta import Delta
 from loadtest.plan import Api, Plan
-from loadtest.workload import Request
+from loadtest.workload import Message, Request
 
 
 class Body(Protocol):
     """How a request body is made."""
 
-    def __call__(self, plan: Plan, request: Request, /, *, model: str, prompt: str) -> bytes:
+    def __call__(self, plan: Plan, request: Request, /, *, model: str, messages: Sequence[Message]) -> bytes:
         """Give the bytes of the body."""
         ...
 

@@ -7,13 +7,14 @@ Field names after the ``anthropic`` Python SDK's types (2026). Rules for whoever
 3. Pings, signatures, block starts and stops, and event types not known here are no output.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from loadtest.delta import NOTHING, Count, Delta, Usage, error_line, kind_of
 from loadtest.plan import Plan
-from loadtest.workload import Request
+from loadtest.workload import Message, Request
 
 PATH = "/v1/messages"
 
@@ -24,15 +25,15 @@ def headers(key: str) -> dict[str, str]:
     return version | {"x-api-key": key} if key else version
 
 
-def body(_plan: Plan, request: Request, *, model: str, prompt: str) -> bytes:
-    """The body of one request: a single user message, streamed. The tier's own fields come last and win.
+def body(_plan: Plan, request: Request, *, model: str, messages: Sequence[Message]) -> bytes:
+    """The body of one request: all messages, streamed. The tier's own fields come last and win.
 
     There is no way to ask this API for an exact output length, so ``ignore_eos`` has no effect.
     """
     fields: dict[str, Any] = {
         "model": model,
         "max_tokens": request.max_tokens,
-        "messages": [{"role": "user", "content": prompt}],
+        "messages": [{"role": message.role, "content": message.text} for message in messages],
         "stream": True,
     }
     return msgspec.json.encode(fields | request.tier.body)

@@ -8,13 +8,14 @@ Field names after the ``openai`` Python SDK's types (2026) and the servers that 
 3. What is not JSON of the expected shape raises msgspec.DecodeError: damage, never a silent zero.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from loadtest.delta import END_MARK, NOTHING, Count, Delta, Usage, error_line, kind_of
 from loadtest.plan import Plan
-from loadtest.workload import Request
+from loadtest.workload import Message, Request
 
 PATH = "/v1/chat/completions"
 
@@ -24,8 +25,8 @@ def headers(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def body(plan: Plan, request: Request, *, model: str, prompt: str) -> bytes:
-    """The body of one request: a single user message, streamed, with usage asked for.
+def body(plan: Plan, request: Request, *, model: str, messages: Sequence[Message]) -> bytes:
+    """The body of one request: all messages, streamed, with usage asked for.
 
     The tier's own fields come last and win; tables in them are merged key by key, so that a tier can add to
     ``stream_options``. A tier that sets ``max_completion_tokens`` (which some models demand) drops the older
@@ -33,7 +34,7 @@ def body(plan: Plan, request: Request, *, model: str, prompt: str) -> bytes:
     """
     fields: dict[str, Any] = {
         "model": model,
-        "messages": [{"role": "user", "content": prompt}],
+        "messages": [{"role": message.role, "content": message.text} for message in messages],
         "max_tokens": request.max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},

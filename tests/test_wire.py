@@ -49,12 +49,13 @@ def asked(tier: Tier, *, prompt_tokens: int = 8, max_tokens: int = 8) -> tuple[P
         stages=(Stage(name="s", arrivals=Closed(streams=1), requests=1),),
         workload=Workload(prompt_tokens=(prompt_tokens,), output_tokens=max_tokens),
     )
-    return plan, workload.request(plan, 0, 0, index=0)
+    return plan, workload.open_source(plan).request(0, 0, index=0)
 
 
 def served(plan: Plan, request: Request, job_id: int = 7) -> Reply:
     """Hand the client's own bytes to the mock; its reply, or ApiError."""
-    message = MessageBuilder(plan, TARGET, WHERE, key="", run_id="r").build(request)
+    says = workload.open_source(plan).says(request)
+    message = MessageBuilder(plan, TARGET, WHERE, key="", run_id="r").build(request, says)
     body = message.partition(b"\r\n\r\n")[2]
     admitted = wire_openai.admit(wire_openai.parse(body), CONFIG)
     return Reply(admitted, CONFIG, job_id=job_id, created_unix_s=1_800_000_000)

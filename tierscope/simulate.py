@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from loadtest import arrivals, records, workload
+from loadtest import arrivals, records
 from loadtest.plan import Closed, Plan, Target
 from loadtest.plan import load as load_plan
 from loadtest.records import RequestRecord, RunInfo
 from loadtest.tally import Tally
-from loadtest.workload import Request
+from loadtest.workload import Request, Source, open_source
 from mockserver import config as server_config
 from mockserver.config import ServerConfig
 from mockserver.engine import Job
@@ -72,10 +72,10 @@ def _record(out: Path, made: Iterator[RequestRecord], info: RunInfo, tally: Tall
 
 def simulate(plan: Plan, config: ServerConfig) -> Iterator[RequestRecord]:
     """Yield one record per request, in the order in which the server ends them, stage after stage."""
-    server = VirtualServer(config)
+    server, source = VirtualServer(config), open_source(plan)
     now_ns = index = 0
     for number in range(len(plan.stages)):
-        stage = _Stage(plan, config, server, number=number, start_ns=now_ns, first_index=index)
+        stage = _Stage(plan, source, config, server, number=number, start_ns=now_ns, first_index=index)
         for record in stage.run():
             now_ns, index = max(now_ns, record.ended_ns), index + 1
             yield record
@@ -92,6 +92,7 @@ class _Stage:
     """One stage: what is on its way to the server, and what is being served."""
 
     plan: Plan
+    source: Source
     config: ServerConfig
     server: VirtualServer
     number: int
@@ -116,7 +117,7 @@ class _Stage:
             limit_ns = self.under_way[0][0] if self.under_way else _FOREVER_NS
             finished = self.server.next_finish(limit_ns)
             if finished is not None:
-                record = _answered(self.served.pop(finished.job_id), finished, self.plan, self.config)
+                record = _answered(self.served.pop(finished.job_id), finished, self.source, self.config)
             else:
                 refused = self._deliver(heapq.heappop(self.under_way))
                 if refused is None:
@@ -135,7 +136,7 @@ class _Stage:
         if self.spec.duration_s is not None and sent_ns - self.start_ns >= self.spec.duration_s * 1e9:
             return
         index = self.first_index + self.taken
-        request = workload.request(self.plan, self.number, self.taken, index=index)
+        request = self.source.request(self.number, self.taken, index=index)
         self.taken += 1
         heapq.heappush(self.under_way, (sent_ns + self.latency_ns, index, _Flight(request, sent_ns)))
 
@@ -146,7 +147,7 @@ class _Stage:
             self._send_next(arrives_ns)
         request = flight.request
         tier = server_config.tier_for(self.config, _service_tier(request))
-        prompt_tokens = workload.prompt_words(self.plan, request)
+        prompt_tokens = self.source.prompt_words(request)
         if tier is None:
             return _refused(flight, self.plan, self.config, "no tier serves this service_tier")
         if prompt_tokens + request.max_tokens > self.config.max_context_tokens:
@@ -161,10 +162,10 @@ def _service_tier(request: Request) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _answered(flight: _Flight, finished: Finished, plan: Plan, config: ServerConfig) -> RequestRecord:
+def _answered(flight: _Flight, finished: Finished, source: Source, config: ServerConfig) -> RequestRecord:
     """The record of a served request: each token's emission, delayed by the network."""
     request = flight.request
-    event_ns = _delivered(finished, plan, request.index)
+    event_ns = _delivered(finished, source.plan, request.index)
     tier = next(tier for tier in config.tiers if tier.name == finished.tier)
     return RequestRecord(
         **_common(flight, config),
@@ -177,7 +178,7 @@ def _answered(flight: _Flight, finished: Finished, plan: Plan, config: ServerCon
         status=200,
         finish_reason="length",
         echoed_tier=tier.service_tiers[0],
-        prompt_tokens=workload.prompt_words(plan, request),
+        prompt_tokens=source.prompt_words(request),
         cached_tokens=0,
         output_tokens=len(event_ns),
         tokens_source="usage",

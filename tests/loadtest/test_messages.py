@@ -7,7 +7,7 @@ import pytest
 from loadtest import endpoint
 from loadtest.message import MessageBuilder
 from loadtest.plan import Closed, Plan, Stage, Target, Tier, Workload
-from loadtest.workload import request
+from loadtest.workload import open_source
 from tierscope.errors import BadInputError
 
 PATH = "/v1/chat/completions"
@@ -89,7 +89,9 @@ def builder(made: Plan, key: str = "") -> MessageBuilder:
 
 def test_a_message_is_one_whole_http_request() -> None:
     made = plan(Tier(name="fast", body={"speed": "fast"}, headers={"X-Lane": "1"}, model="m-fast"))
-    message = builder(made, "sekret").build(request(made, 0, 3, index=17))
+    source = open_source(made)
+    asked = source.request(0, 3, index=17)
+    message = builder(made, "sekret").build(asked, source.says(asked))
     head, _, body = message.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = dict(line.split(": ", 1) for line in lines)

@@ -12,7 +12,7 @@ from loadtest import wire_anthropic, wire_openai
 from loadtest.delta import Delta
 from loadtest.plan import Arrivals, Closed, Plan, Stage, Tier, Workload
 from loadtest.wire import WIRES
-from loadtest.workload import Request
+from loadtest.workload import Message, Request
 
 ARRIVALS: Arrivals = Closed(streams=1)
 PLAN = Plan(
@@ -27,7 +27,7 @@ def request(tier: Tier) -> Request:
 
 
 def openai_body(tier: Tier, plan: Plan = PLAN) -> Any:
-    return json.loads(wire_openai.body(plan, request(tier), model="m", prompt="one two"))
+    return json.loads(wire_openai.body(plan, request(tier), model="m", messages=[Message("user", "one two")]))
 
 
 def openai(document: object) -> Delta:
@@ -196,7 +196,9 @@ def test_a_whole_response_is_read_like_a_stream_of_one_event() -> None:
 
 def test_a_message_request_has_the_fields_its_api_demands() -> None:
     body = json.loads(
-        wire_anthropic.body(PLAN, request(Tier(name="f", body={"speed": "fast"})), model="m", prompt="hi")
+        wire_anthropic.body(
+            PLAN, request(Tier(name="f", body={"speed": "fast"})), model="m", messages=[Message("user", "hi")]
+        )
     )
     assert body == {
         "model": "m",

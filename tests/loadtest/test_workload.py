@@ -33,8 +33,13 @@ def plan(tiers: int = 2, classes: int = 3, seed: int = 1, tokens_per_word: float
     )
 
 
+def text(made: Plan, asked: workload.Request) -> str:
+    return workload.open_source(made).says(asked)[0].text
+
+
 def sequence(made: Plan, count: int, stage: int = 0) -> list[workload.Request]:
-    return [workload.request(made, stage, k, index=k) for k in range(count)]
+    source = workload.open_source(made)
+    return [source.request(stage, k, index=k) for k in range(count)]
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**63 - 1))
@@ -74,15 +79,15 @@ def test_a_prompt_has_the_words_that_cost_the_tokens_aimed_at(tokens: int, token
     asked = workload.Request(
         index=5, stage="s", warmup=False, tier=made.tiers[0], prompt_tokens=tokens, max_tokens=1
     )
-    words = workload.prompt_text(made, asked).split(" ")
+    words = text(made, asked).split(" ")
     assert len(words) == max(1, round(tokens / tokens_per_word))
     assert all(word.isalpha() for word in words)
 
 
 def test_no_two_prompts_start_alike() -> None:
     made = plan(1, 1)
-    texts = [workload.prompt_text(made, r) for r in sequence(made, 3000)]
-    other = [workload.prompt_text(plan(1, 1, seed=2), r) for r in sequence(made, 100)]
+    texts = [text(made, r) for r in sequence(made, 3000)]
+    other = [text(plan(1, 1, seed=2), r) for r in sequence(made, 100)]
     first = {text.split(" ")[0] for text in texts + other}
     assert len(first) == 3100
     assert len({text[:3] for text in texts[:100]}) > 50  # they differ early, within a cache block

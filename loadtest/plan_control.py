@@ -1,0 +1,22 @@
+"""When a run ends before its stages do, and what it does when it is told to wait. Pure types."""
+
+from typing import Literal
+
+import msgspec
+
+from loadtest.quantities import Count, Dollars, Ratio
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds on a whole run; each that strikes ends it in order, as complete, and says so."""
+
+    until: Literal["stages", "verdict"] = "stages"
+    """``verdict``: end as soon as the comparison of two tiers is conclusive (``tierscope run`` looks)."""
+    stop_at_error_ratio: Ratio | None = None
+    """End once this share of the latest ``error_window_requests`` has failed."""
+    error_window_requests: Count = 100
+    cost_ceiling_usd: Dollars | None = None
+    """Send nothing that could take the run past this sum at the price book's prices; warm-up counts."""
+    honour_retry_after: bool = False
+    """After a 429 or 529 with retry-after, send that tier nothing until then. The wait is schedule, never
+    latency: later requests of the tier are scheduled at its end."""
