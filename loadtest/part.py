@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part ``number`` of ``of``: of a stage's positions p (conversations, where there are any) those with
-    p mod ``of`` = ``number``. All parts together are exactly the stage of a run in one process.
+    """Part ``number`` of ``of``: those positions p of a stage with p mod ``of`` = ``number``.
+
+    Where there are conversations, p counts them. All parts together are exactly the stage of a run in one
+    process.
     """
 
     number: int = 0
