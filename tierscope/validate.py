@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loadtest import plan
-from tierscope import typedtoml
+from tierscope import prices, typedtoml
 from tierscope.errors import BadInputError
 
 
@@ -30,4 +30,10 @@ def _check(path: Path) -> str:
 
         config.load(str(path))
         return "a good server profile"
-    raise BadInputError(f"{path}: is neither a plan (no [workload]) nor a server profile (no [deployment])")
+    if "prices" in keys:
+        prices.check(path)
+        return "a good price file"
+    raise BadInputError(
+        f"{path}: is neither a plan (no [workload]) nor a server profile (no [deployment]) nor a price file "
+        "(no [[prices]])"
+    )
