@@ -1,8 +1,9 @@
-"""One call: connect or reuse, send, read, with every arrival stamped. One hub callback per stream.
+"""One call: connect or reuse, send, read, with every arrival stamped. One reader per stream.
 
 Rules for whoever edits this file:
 
-1. The read callback stamps and hands bytes on. It never blocks, switches or looks at JSON.
+1. A reader takes the bytes with their stamp, and little more: it never blocks, switches or looks at JSON.
+   Inside a chunked body even the framing waits (``_read_body``), since a read then costs half.
 2. One attempt is one exchange. Nothing is sent twice, except on another connection when a pooled one turned
    out dead before a single byte of the request was taken.
 3. Every wait has a deadline from the plan, and each deadline has its own words.
@@ -26,14 +27,18 @@ from loadtest.connection import (
 )
 from loadtest.exchange import Ending, Exchange
 from loadtest.framing import ResponseFramer
-from loadtest.stamps import ANCILLARY_BYTES, arrival_ns
+from loadtest.stamps import ANCILLARY_BYTES, AncillaryData, arrival_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadtest.transport import Transport
 
+_EMPTY_LINE_BYTES = 4
 _HUNG_UP = "the server closed the connection"
+_MOST_HELD = 32
+_HELD = list[tuple[int, AncillaryData, bytes]]
+"""Reads that wait to be framed: when we read, what the kernel says of the arrival, the bytes."""
 KEEP_LOOK_NS = 50_000_000
 """How long a connection must have been left alone before it is believed to be kept. llama.cpp's server closes
 0.1 ms after each stream without having said so (seen 2026); a request sent into that gap would be lost."""
@@ -56,7 +61,7 @@ class Call:
         self._framer = ResponseFramer(self.exchange, transport.max_response_bytes)
         self._waiter = Waiter(transport.clock)
         self._connection: Connection | None = None
-        self._read_one: Callable[[], None] = self._read_plain
+        self._held: _HELD = []
         self._fault: Exception | None = None
         self._ended = False
         self._received = False
@@ -90,10 +95,10 @@ class Call:
         if self._ended:
             return
         self._ended = True
+        if self._held and ending in ("timeout", "cancelled"):
+            self._settle()
         self.exchange.ended_ns = self._clock.now_ns() if at_ns is None else at_ns
         self.exchange.ending, self.exchange.detail = ending, detail
-        if self._connection is not None:
-            self._connection.watcher.stop()
         self._transport.ended(self, self._connection, reusable=ending == "complete" and self._framer.reusable)
         self._connection = None
         self._waiter.wake.set()
@@ -106,7 +111,7 @@ class Call:
             if self._is_kept(pooled) and self._send_on(pooled):
                 return pooled
             self._connection = None
-            pooled.close()
+            self._transport.drop(pooled)
         timeouts = self._transport.timeouts
         fresh = self._transport.dialer.dial(self._waiter, min(timeouts.connect_s, timeouts.total_s))
         self._connection = fresh
@@ -149,10 +154,12 @@ class Call:
     def _receive(self, connection: Connection) -> None:
         """Let the hub call back for each read, and watch the deadlines until the call has ended."""
         self._waiter.wake.clear()
-        self._read_one = self._read_plain if connection.tls is None else self._read_ciphertext
-        connection.watcher.start(self._on_readable)
+        self._watch(connection, self._read_plain if connection.tls is None else self._read_ciphertext)
         idle_ns = int(self._transport.timeouts.idle_s * 1e9)
-        while not self._ended:
+        while True:
+            self._settle_body()  # deadlines count from the last arrival
+            if self._ended:
+                break
             # A read during the wait can bring the deadline forward, but not to before idle_ns from now.
             self._waiter.wait(*self._deadline(), at_most_ns=idle_ns)
         if self._fault is not None:
@@ -172,14 +179,20 @@ class Call:
     def _total_words(self) -> str:
         return f"total: not done within {self._transport.timeouts.total_s:g} s"
 
-    # Called by the hub
+    def _watch(self, connection: Connection, read: "Callable[[], None]") -> None:
+        def reader() -> None:
+            try:
+                read()
+            except Exception as fault:  # noqa: BLE001 - rule 4
+                self._fail(fault)
 
-    def _on_readable(self) -> None:
-        try:
-            self._read_one()
-        except Exception as fault:  # noqa: BLE001 - rule 4
-            self._fault = fault
-            self._end("cancelled", "a fault of the load test")
+        self._transport.poller.watch(connection.sock, reader)
+
+    def _fail(self, fault: Exception) -> None:
+        self._fault = fault
+        self._end("cancelled", "a fault of the load test")
+
+    # Called by the hub
 
     def _read_plain(self) -> None:
         """Stamp the bytes that have come, frame them, nothing else."""
@@ -191,6 +204,52 @@ class Call:
             framer.receive(self._buffer[:count], self._last_ns)
             if framer.done:
                 self._end_as_framed()
+            elif framer.in_chunks and self._connection is not None:
+                self._transport.poller.watch(self._connection.sock, self._body_reader(self._connection))
+
+    def _body_reader(self, connection: Connection) -> "Callable[[], None]":
+        """Make the reader of a chunked body, the one that nearly every token comes through.
+
+        It holds what comes until a read may have brought the last chunk (whose end is an empty line) or
+        enough has come together; names are bound once because each look-up is a tenth of its cost.
+        """
+        receive, buffers, buffer = connection.recv, self._buffers, self._buffer
+        held, settle, now_ns = self._held, self._settle_body, time.monotonic_ns
+
+        def read() -> None:
+            try:
+                count, ancillary, _, _ = receive(buffers, ANCILLARY_BYTES)
+                data = bytes(buffer[:count])
+                held.append((now_ns(), ancillary, data))
+                if count < _EMPTY_LINE_BYTES or data.endswith(b"\r\n\r\n") or len(held) >= _MOST_HELD:
+                    settle()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                settle()
+                self._broken(in_words(error))
+            except Exception as fault:  # noqa: BLE001 - rule 4
+                self._fail(fault)
+
+        return read
+
+    def _settle_body(self) -> None:
+        """Frame what is held; end with the response, or with the connection."""
+        hung_up = bool(self._held) and not self._held[-1][2]
+        self._settle()
+        if self._framer.done:
+            self._end_as_framed()
+        elif hung_up and self._connection is not None:
+            self._hung_up(self._connection)
+
+    def _settle(self) -> None:
+        """Stamp and frame what is held, in order."""
+        framer = self._framer
+        for now_ns, ancillary, data in self._held:
+            if data and not framer.done:
+                self._stamp(now_ns - self._clock.zero_ns, ancillary)
+                framer.receive(data, self._last_ns)
+        self._held.clear()
 
     def _read_ciphertext(self) -> None:
         """Like ``_read_plain``, for a connection that speaks TLS. Only a close_notify is a clean end.
@@ -231,13 +290,16 @@ class Call:
         if count == 0:
             self._hung_up(connection)
             return 0
-        now_ns = time.monotonic_ns() - clock.zero_ns
-        stamp_ns = arrival_ns(clock, ancillary, self._last_ns, now_ns)
+        self._stamp(time.monotonic_ns() - clock.zero_ns, ancillary)
+        return count
+
+    def _stamp(self, now_ns: int, ancillary: AncillaryData) -> None:
+        """Set ``_last_ns`` to the arrival of what was read at ``now_ns``."""
+        stamp_ns = arrival_ns(self._clock, ancillary, self._last_ns, now_ns)
         if stamp_ns is None:
             stamp_ns = now_ns
             self.exchange.stamp_source = "user"
         self._last_ns = stamp_ns
-        return count
 
     def _begin_response(self) -> None:
         """The first bytes of the response have come: the request had been sent by then, whatever we saw."""

@@ -77,21 +77,18 @@ class Waiter:
 
 
 class Connection:
-    """A connected socket, its TLS session if any, and its read watcher."""
+    """A connected socket and its TLS session, if any."""
 
-    __slots__ = ("idle_since_ns", "recv", "sock", "tls", "watcher")
+    __slots__ = ("idle_since_ns", "recv", "sock", "tls")
 
     def __init__(self, sock: _socket.socket, tls: TlsSession | None) -> None:
         self.sock = sock
         self.tls = tls
         self.recv = sock.recvmsg_into
         self.idle_since_ns = 0
-        self.watcher = gevent.get_hub().loop.io(sock.fileno(), READ)
 
     def close(self) -> None:
         """Close at once."""
-        self.watcher.stop()
-        self.watcher.close()
         self.sock.close()
 
     def is_dead(self) -> bool:

@@ -31,7 +31,7 @@ class ResponseFramer:
         self._exchange = exchange
         self._max_bytes = self._left_bytes = max_bytes
         self._head_left_bytes = _MAX_HEAD_BYTES
-        self._in_body = False
+        self._in_body = self._chunked = False
         self._started = False
         self._interim = False
         self._parts: list[bytes] = []
@@ -39,6 +39,11 @@ class ResponseFramer:
         """Called by httptools for each stretch of the body; the list's own method, for speed."""
         self._inflate: zlib._Decompress | None = None
         self._parser = httptools.HttpResponseParser(self)
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether a chunked body is under way. Its last chunk ends with an empty line."""
+        return self._in_body and not self.done and self._chunked
 
     def receive(self, data: bytes | memoryview, stamp_ns: int) -> None:
         """Take what one read brought."""
@@ -101,6 +106,7 @@ class ResponseFramer:
             self._exchange.headers.clear()
             return
         self._in_body = True
+        self._chunked = "chunked" in self._exchange.headers.get("transfer-encoding", "")
         self._exchange.status = status
         coding = self._exchange.headers.get("content-encoding", "identity").strip().lower()
         if coding in ("gzip", "x-gzip", "deflate"):
@@ -142,8 +148,7 @@ class ResponseFramer:
             self._end("malformed", "the compressed body stops short")
 
     def _ends_with_connection(self) -> bool:
-        headers = self._exchange.headers
-        return "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "")
+        return not self._chunked and "content-length" not in self._exchange.headers
 
     def _fail(self, error: httptools.HttpParserError) -> None:
         if self.done:  # bytes after a whole response: its own business, but the connection is spoilt

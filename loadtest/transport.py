@@ -11,6 +11,7 @@ from loadtest.connection import ConnectError, Connection, DeadlineError, Dialer,
 from loadtest.endpoint import Endpoint
 from loadtest.framing import MAX_RESPONSE_BYTES
 from loadtest.plan import Timeouts
+from loadtest.poller import poller
 from loadtest.stamps import Stamps
 from tierscope.errors import RunFailedError
 
@@ -40,6 +41,7 @@ class Transport:
         """What sockets are read into; its content is used up before the reading callback returns."""
         self.keeps: bool | None = None
         """Whether the server keeps connections after a response; None until that was seen."""
+        self.poller = poller()
         self._idle: list[Connection] = []
         self._calls: set[Call] = set()
 
@@ -70,7 +72,13 @@ class Transport:
     def close(self) -> None:
         """Close the pool."""
         while self._idle:
-            self._idle.pop().close()
+            self.drop(self._idle.pop())
+        self.poller.close()
+
+    def drop(self, connection: Connection) -> None:
+        """Close a connection and watch it no more."""
+        self.poller.forget(connection.sock)
+        connection.close()
 
     def take_idle(self, *, punctual: bool) -> Connection | None:
         """Take a living connection from the pool, the one used last first.
@@ -90,7 +98,7 @@ class Transport:
             del self._idle[place]
             if not connection.is_dead():
                 return connection
-            connection.close()
+            self.drop(connection)
         return None
 
     def ended(self, call: Call, connection: Connection | None, *, reusable: bool) -> None:
@@ -98,6 +106,8 @@ class Transport:
         self._calls.discard(call)
         if connection is not None and reusable and self.keeps is not False:
             connection.idle_since_ns = self.clock.now_ns()
+            # Whatever an idle connection brings spoils it; that is seen when it is taken from the pool.
+            self.poller.watch(connection.sock, lambda: self.poller.forget(connection.sock))
             self._idle.append(connection)
         elif connection is not None:
-            connection.close()
+            self.drop(connection)
