@@ -124,7 +124,8 @@ class Call:
         transport = self._transport
         if transport.keeps is None:
             try:
-                self._waiter.wait_io(pooled.sock, READ, pooled.idle_since_ns + KEEP_LOOK_NS, "")
+                while not pooled.is_dead():
+                    self._waiter.wait_io(pooled.sock, READ, pooled.idle_since_ns + KEEP_LOOK_NS, "")
             except DeadlineError:
                 transport.keeps = True
             else:

@@ -1,26 +1,19 @@
-"""Connections: raw sockets, made within a deadline, with TLS on top where the endpoint wants it.
+"""Connections, and what it takes to wait for them: raw sockets, with TLS on top where the endpoint wants it.
 
 Sockets are the C type: locust replaces ``socket.socket`` by gevent's, which waits and buffers on its own.
 """
 
 import _socket
-import errno
-import os
 import socket
-import ssl
-from typing import Any
 
 import gevent
-from gevent import socket as gevent_socket
 from gevent.event import Event
 
 from loadtest.clock import RunClock
-from loadtest.endpoint import Endpoint
-from loadtest.stamps import Stamps
-from loadtest.tls import TlsSession, reason
+from loadtest.tls import TlsSession
 
 READ, WRITE = 1, 2
-_HANDSHAKE_BYTES = 65536
+_READ_BYTES = 65536
 _LONG_NS = 2**62
 
 
@@ -92,102 +85,24 @@ class Connection:
         self.sock.close()
 
     def is_dead(self) -> bool:
-        """Whether a pooled connection was closed, or spoken on, by the server."""
+        """Whether a pooled connection was closed, or spoken on, by the server.
+
+        What TLS says for itself (a late session ticket, a change of keys) is taken in and does no harm.
+        """
         try:
-            self.sock.recv(1, socket.MSG_PEEK)
+            if self.tls is None:
+                self.sock.recv(1, socket.MSG_PEEK)
+                return True
+            while received := self.sock.recv(_READ_BYTES):
+                data, closed = self.tls.decrypt(received)
+                send_quietly(self.sock, self.tls.to_send())
+                if data or closed:
+                    return True
         except BlockingIOError:
             return False
-        except OSError:
+        except OSError:  # ssl.SSLError is one
             return True
         return True
-
-
-class Dialer:
-    """Connects to one endpoint. The host is resolved once; the address that worked last is tried first."""
-
-    def __init__(
-        self, endpoint: Endpoint, clock: RunClock, stamps: Stamps, context: ssl.SSLContext | None
-    ) -> None:
-        self.opened = 0
-        self._endpoint = endpoint
-        self._clock = clock
-        self._stamps = stamps
-        self._context = context
-        self._addresses: list[tuple[int, Any]] = []
-
-    def dial(self, waiter: Waiter, timeout_s: float) -> Connection:
-        """Connect, trying each address in turn within ``timeout_s`` in all.
-
-        Raises ConnectError, DeadlineError or CancelledError.
-        """
-        deadline_ns = self._clock.now_ns() + int(timeout_s * 1e9)
-        words = f"connect: no connection within {timeout_s:g} s"
-        failure = "the host has no address"
-        for family, address in self._resolved():
-            try:
-                connection = self._connect(family, address, waiter, deadline_ns, words)
-            except OSError as error:
-                failure = reason(error) if isinstance(error, ssl.SSLError) else in_words(error)
-                continue
-            self._addresses.remove((family, address))
-            self._addresses.insert(0, (family, address))
-            self.opened += 1
-            return connection
-        raise ConnectError(failure)
-
-    def _resolved(self) -> list[tuple[int, Any]]:
-        if not self._addresses:
-            try:
-                found = gevent_socket.getaddrinfo(
-                    self._endpoint.host,
-                    self._endpoint.port,
-                    type=socket.SOCK_STREAM,
-                    proto=socket.IPPROTO_TCP,
-                )
-            except OSError as error:
-                raise ConnectError(in_words(error)) from error
-            self._addresses = [(family, address) for family, _, _, _, address in found]
-        return list(self._addresses)
-
-    def _connect(self, family: int, address: Any, waiter: Waiter, deadline_ns: int, words: str) -> Connection:
-        sock = _socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._stamps.enable(sock)
-            code = sock.connect_ex(address)
-            if code == errno.EINPROGRESS:
-                waiter.wait_io(sock, WRITE, deadline_ns, words)
-                code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            _raise_if(code)
-            tls = TlsSession(self._context, self._endpoint.host) if self._context else None
-            if tls is not None:
-                _shake_hands(sock, tls, waiter, deadline_ns, words)
-            return Connection(sock, tls)
-        except BaseException:
-            sock.close()
-            raise
-
-
-def _shake_hands(sock: _socket.socket, tls: TlsSession, waiter: Waiter, deadline_ns: int, words: str) -> None:
-    done = tls.handshake()
-    while True:
-        left = memoryview(tls.to_send())
-        while left:
-            try:
-                left = left[sock.send(left) :]
-            except BlockingIOError:
-                waiter.wait_io(sock, WRITE, deadline_ns, words)
-        if done:
-            return
-        waiter.wait_io(sock, READ, deadline_ns, words)
-        received = sock.recv(_HANDSHAKE_BYTES)
-        _raise_if(0 if received else errno.ECONNRESET)
-        try:
-            done = tls.handshake(received)
-        except ssl.SSLError:
-            send_quietly(sock, tls.to_send())  # the alert that tells the server why
-            raise
 
 
 def send_quietly(sock: _socket.socket, data: bytes) -> None:
@@ -202,8 +117,3 @@ def send_quietly(sock: _socket.socket, data: bytes) -> None:
 def in_words(error: OSError) -> str:
     """The text of an OS error alone, without number and address."""
     return error.strerror or str(error)
-
-
-def _raise_if(code: int) -> None:
-    if code:
-        raise OSError(code, os.strerror(code))

@@ -22,9 +22,14 @@ class Endpoint:
 
     @property
     def authority(self) -> str:
-        """The value of the Host header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        """The value of the Host header; an IPv6 zone means nothing to others (RFC 6874, section 1)."""
+        host = f"[{self.host.partition('%')[0]}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def tls_name(self) -> str:
+        """What the certificate must be for: no final dot (RFC 6066, section 3), no IPv6 zone."""
+        return self.host.partition("%")[0].removesuffix(".")
 
     @property
     def origin(self) -> str:
@@ -56,9 +61,13 @@ def parse(url: str, path: str) -> Endpoint:
         raise _refused(url, "its path is not ASCII; write it percent-encoded")
     if parts.query or parts.fragment:
         raise _refused(url, "a query or fragment cannot be part of it")
+    try:
+        host = host_name(host)
+    except ValueError as error:
+        raise _refused(url, str(error)) from error
     return Endpoint(
         tls=parts.scheme == "https",
-        host=_ascii(url, host),
+        host=host,
         port=port if port is not None else (443 if parts.scheme == "https" else 80),
         path=_join(parts.path.rstrip("/"), path),
     )
@@ -74,14 +83,18 @@ def _join(prefix: str, path: str) -> str:
     return prefix + path
 
 
-def _ascii(url: str, host: str) -> str:
+def host_name(host: str) -> str:
+    """The ASCII form of a host's name or address. Raises ValueError, in words, if it cannot be one."""
+    wrong = f"{host!r} is not a host name"
     try:
         name = host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError as error:
-        raise _refused(url, f"{host!r} is not a host name") from error
+        raise ValueError(wrong) from error
+    if ":" in name:
+        name = name.replace("%25", "%")  # as RFC 6874 writes the zone of an IPv6 address
     labels = name.removesuffix(".").split(".")
     if not _HOST.fullmatch(name) or not all(0 < len(label) <= _LONGEST_LABEL for label in labels):
-        raise _refused(url, f"{host!r} is not a host name")
+        raise ValueError(wrong)
     return name
 
 

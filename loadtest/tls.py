@@ -4,13 +4,21 @@ Stamps stay those of the raw reads, so TLS costs no accuracy.
 """
 
 import ssl
+from pathlib import Path
+
+from tierscope.errors import BadInputError
 
 _READ_BYTES = 65536
 
 
-def context(*, verify: bool = True) -> ssl.SSLContext:
-    """Make the context of a run: the system's authorities, or none at all for ``verify=False``."""
-    made = ssl.create_default_context()
+def context(*, verify: bool = True, ca_file: Path | None = None) -> ssl.SSLContext:
+    """Make the context of a run: who may vouch for a server is the system's list, ``ca_file``, or anybody.
+
+    Raises BadInputError in one line if ``ca_file`` holds no certificates, or is given without ``verify``.
+    """
+    if ca_file is not None and not verify:
+        raise BadInputError("--ca-file: is of no use with --insecure; leave one of them out")
+    made = _trusting(ca_file) if ca_file is not None else ssl.create_default_context()
     if not verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE
@@ -18,45 +26,113 @@ def context(*, verify: bool = True) -> ssl.SSLContext:
     return made
 
 
-class TlsSession:
-    """One client session. ``to_send`` holds what must go to the peer after each call; take it and send it."""
+def _trusting(ca_file: Path) -> ssl.SSLContext:
+    """Trust the authorities of one file and no others, as curl's ``--cacert`` does."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except ssl.SSLError as error:  # an OSError too, but about what the file holds
+        raise BadInputError(f"--ca-file: {ca_file} holds no certificates in PEM form") from error
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise BadInputError(f"--ca-file: {ca_file} cannot be read: {why}") from error
 
-    def __init__(self, made: ssl.SSLContext, host: str) -> None:
+
+class TlsSession:
+    """One client session. ``to_send`` holds what must go to the peer after each call; take it and send it.
+
+    With ``outer``, this session's bytes travel inside of that one (through a proxy that speaks TLS itself).
+    """
+
+    def __init__(
+        self,
+        made: ssl.SSLContext,
+        host: str,
+        *,
+        ticket: ssl.SSLSession | None = None,
+        outer: "TlsSession | None" = None,
+    ) -> None:
+        self.offers_ticket = ticket is not None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._session = made.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._outer = outer
+        self._object = made.wrap_bio(self._incoming, self._outgoing, server_hostname=host, session=ticket)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the server took up an earlier session instead of proving itself anew."""
+        return bool(self._object.session_reused)
+
+    @property
+    def ticket(self) -> ssl.SSLSession | None:
+        """What a later session can be resumed with; in TLS 1.3 it comes some time after the handshake."""
+        found = self._object.session
+        return found if found is not None and (found.has_ticket or found.id) else None
 
     def to_send(self) -> bytes:
         """Take the ciphertext that waits to be sent."""
-        return self._outgoing.read()
+        data = self._outgoing.read()
+        if self._outer is None:
+            return data
+        return self._outer.encrypt(data) if data else self._outer.to_send()
 
     def handshake(self, received: bytes | memoryview = b"") -> bool:
         """Go on with the handshake; True once it is done. Raises ssl.SSLError if it fails."""
-        self._incoming.write(received)
+        self._take(received)
         try:
-            self._session.do_handshake()
+            self._object.do_handshake()
         except ssl.SSLWantReadError:
             return False
         return True
 
     def encrypt(self, data: bytes) -> bytes:
-        """Give the ciphertext of ``data``."""
-        self._session.write(data)
-        return self._outgoing.read()
+        """Give the ciphertext of ``data``, which is not empty."""
+        self._object.write(data)
+        return self.to_send()
 
     def decrypt(self, received: bytes | memoryview) -> tuple[bytes, bool]:
         """Give the plaintext that ``received`` completes, and whether the peer has closed the session.
 
         Raises ssl.SSLError on damage.
         """
-        self._incoming.write(received)
+        self._take(received)
+        incoming, session = self._incoming, self._object
         parts = []
         try:
-            while part := self._session.read(_READ_BYTES):
+            while part := session.read(_READ_BYTES):
                 parts.append(part)
+                if not incoming.pending and not session.pending():  # spares the exception of one more look
+                    return b"".join(parts), False
         except ssl.SSLWantReadError:
             return b"".join(parts), False
         return b"".join(parts), True
+
+    def _take(self, received: bytes | memoryview) -> None:
+        # That the outer session was closed is no word of the inner peer: without one, the end is a cut.
+        self._incoming.write(received if self._outer is None else self._outer.decrypt(received)[0])
+
+
+class TlsClient:
+    """Sessions with one host, each resumed from the last good one if the server allows it (RFC 8446, 2.2)."""
+
+    def __init__(self, made: ssl.SSLContext, host: str) -> None:
+        self._context = made
+        self._host = host
+        self._ticket: ssl.SSLSession | None = None
+        self._latest: TlsSession | None = None
+
+    def session(self, outer: TlsSession | None = None) -> TlsSession:
+        """Begin a session."""
+        # Tickets come when they please; looking only here costs nothing while tokens arrive.
+        self._ticket = (self._latest.ticket if self._latest is not None else None) or self._ticket
+        return TlsSession(self._context, self._host, ticket=self._ticket, outer=outer)
+
+    def succeeded(self, session: TlsSession) -> None:
+        """A handshake is done: what the session brings serves the next one."""
+        self._latest = session
+
+    def forget(self) -> None:
+        """A resumption went wrong: begin anew."""
+        self._ticket = self._latest = None
 
 
 def reason(error: ssl.SSLError) -> str:

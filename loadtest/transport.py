@@ -1,17 +1,19 @@
 """The pool of kept connections to one endpoint, and the calls that are under way on them.
 
-This file, ``call`` and ``connection`` are the only network code of the load test.
+This file, ``call``, ``connection`` and ``dialer`` are the only network code of the load test.
 """
 
 import ssl
 
 from loadtest.call import KEEP_LOOK_NS, Call
 from loadtest.clock import RunClock
-from loadtest.connection import ConnectError, Connection, DeadlineError, Dialer, Waiter
+from loadtest.connection import ConnectError, Connection, DeadlineError, Waiter
+from loadtest.dialer import Dialer
 from loadtest.endpoint import Endpoint
 from loadtest.framing import MAX_RESPONSE_BYTES
 from loadtest.plan import Timeouts
 from loadtest.poller import poller
+from loadtest.proxy import Proxy
 from loadtest.stamps import Stamps
 from tierscope.errors import RunFailedError
 
@@ -29,6 +31,7 @@ class Transport:
         stamps: Stamps,
         *,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
     ) -> None:
         self.endpoint = endpoint
@@ -36,7 +39,7 @@ class Transport:
         self.clock = clock
         self.stamps = stamps
         self.max_response_bytes = max_response_bytes
-        self.dialer = Dialer(endpoint, clock, stamps, tls)
+        self.dialer = Dialer(endpoint, clock, stamps, tls, proxy)
         self.buffer = memoryview(bytearray(_READ_BYTES))
         """What sockets are read into; its content is used up before the reading callback returns."""
         self.keeps: bool | None = None
