@@ -632,3 +632,73 @@ def test_a_tls_body_that_ends_without_a_close_notify_is_a_cut(
         url = serve(tls_server(certificate, script)).url.replace("http", "https")
         exchange = connect(url, context=trusting(certificate)).call(REQUEST).run()
         assert (exchange.ending, body(exchange)) == (ending, b"half")
+
+
+HEAD_OF_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_stream_that_goes_on_for_longer_than_the_idle_limit_is_not_idle(
+    serve: Serve, connect: Make
+) -> None:
+    def trickle(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(HEAD_OF_CHUNKS)
+        for _ in range(12):
+            time.sleep(0.05)
+            connection.sendall(b"1\r\nx\r\n")
+        connection.sendall(b"0\r\n\r\n")
+
+    exchange = connect(serve(trickle).url, Timeouts(idle_s=0.3)).call(REQUEST).run()
+    assert (exchange.ending, body(exchange)) == ("complete", b"x" * 12)
+
+
+def test_pieces_of_a_chunked_body_keep_their_own_instants_though_they_are_framed_together(
+    serve: Serve, connect: Make
+) -> None:
+    sent_ns: list[int] = []
+
+    def slowly(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(HEAD_OF_CHUNKS)
+        for _ in range(10):
+            time.sleep(0.02)
+            sent_ns.append(time.monotonic_ns())
+            connection.sendall(b"1\r\nx\r\n")
+        connection.sendall(b"0\r\n\r\n")
+
+    transport = connect(serve(slowly).url)
+    exchange = transport.call(REQUEST).run()
+    seen_ns = [stamp_ns + transport.clock.zero_ns for stamp_ns, _ in exchange.pieces]
+    late_ns = [seen - sent for seen, sent in zip(seen_ns, sent_ns, strict=True)]
+    assert all(0 <= late < 15_000_000 for late in late_ns), late_ns
+
+
+@pytest.mark.parametrize("end", [b"0\r\n\r\n", b"0\r\nX-Trailer: 1\r\n\r\n", b"1\r\n!\r\n0\r\n\r\n"])
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+def test_the_last_chunk_is_seen_at_once_wherever_its_bytes_are_cut(
+    serve: Serve, connect: Make, end: bytes, cut: int
+) -> None:
+    def two_parts(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(HEAD_OF_CHUNKS)
+        time.sleep(0.02)
+        connection.sendall(b"2\r\nok\r\n" + end[:-cut])
+        time.sleep(0.02)
+        connection.sendall(end[-cut:])
+        receive(connection)  # stays open: only the last chunk tells that this is the end
+
+    exchange = connect(serve(two_parts).url, Timeouts(idle_s=5)).call(REQUEST).run()
+    assert exchange.ending == "complete"
+    assert body(exchange) == b"ok" + (b"!" if b"!" in end else b"")
+
+
+def test_what_had_come_before_a_cut_is_all_there(serve: Serve, connect: Make) -> None:
+    def cut(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(HEAD_OF_CHUNKS)
+        for _ in range(5):
+            time.sleep(0.01)
+            connection.sendall(b"1\r\nx\r\n")
+
+    exchange = connect(serve(cut).url).call(REQUEST).run()
+    assert (exchange.ending, body(exchange)) == ("cut", b"xxxxx")
