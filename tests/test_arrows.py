@@ -28,6 +28,7 @@ HEAVY = (
 MAY: dict[str, set[str]] = {
     "loadtest.framing": {"httptools"},
     "loadtest.connection": {"gevent"},
+    "loadtest.poller": {"gevent"},
     "loadtest.resolve": {"gevent"},
     "loadtest.race": {"gevent"},
     "loadtest.dialer": {"gevent"},
