@@ -6,7 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import arms, batch, headline, prefill, series, summary, sweep, trust, verdict, whitebox, window
+from analysis import (
+    arms,
+    batch,
+    headline,
+    prefill,
+    sequential,
+    series,
+    summary,
+    sweep,
+    trust,
+    verdict,
+    whitebox,
+    window,
+)
 from analysis.arms import Arm
 from analysis.load import Loaded, load
 from analysis.model import (
@@ -17,6 +30,7 @@ from analysis.model import (
     TierSummary,
     Verdict,
 )
+from analysis.ragged import Bools
 from analysis.runs import summarise_runs
 from analysis.sweep import Level
 from analysis.ttft_law import TtftLaw
@@ -50,7 +64,14 @@ def analyze(
     laws = {arm.tier: prefill.fit(arm) for arm in tiers}
     summaries = [summary.summarise_tier(arm) for arm in tiers]
     levels = {arm.tier: _levels(arm, loaded) for arm in tiers}
-    answer = _verdict(tiers, pair, laws, decode_margin=decode_margin, prefill_margin=prefill_margin)
+    answer = _verdict(
+        tiers,
+        pair,
+        laws,
+        decode_margin=decode_margin,
+        prefill_margin=prefill_margin,
+        significance=_significance(loaded, counted),
+    )
     errors, unlisted = summary.group_errors(loaded.requests.where(counted))
     return Report(
         schema_version=REPORT_SCHEMA_VERSION,
@@ -72,6 +93,21 @@ def analyze(
     )
 
 
+def verdict_so_far(loaded: Loaded, *, prefill_margin: float = 0.10, decode_margin: float = 0.05) -> Verdict:
+    """The verdict alone, as ``analyze`` gives it, on what was recorded so far of a run under way."""
+    counted = window.measured(loaded.requests)
+    tiers = arms.split(loaded, counted)
+    pair = arms.choose(tiers, None, None)
+    return _verdict(
+        tiers,
+        pair,
+        {arm.tier: prefill.fit(arm) for arm in pair or ()},
+        decode_margin=decode_margin,
+        prefill_margin=prefill_margin,
+        significance=_significance(loaded, counted),
+    )
+
+
 def _verdict(
     tiers: list[Arm],
     pair: tuple[Arm, Arm] | None,
@@ -79,6 +115,7 @@ def _verdict(
     *,
     decode_margin: float,
     prefill_margin: float,
+    significance: float,
 ) -> Verdict:
     if pair is None:
         return verdict.only_one_tier(tiers[0].tier)
@@ -87,7 +124,15 @@ def _verdict(
         (laws[pair[0].tier], laws[pair[1].tier]),
         decode_margin=decode_margin,
         prefill_margin=prefill_margin,
+        significance=significance,
     )
+
+
+def _significance(loaded: Loaded, counted: Bools) -> float:
+    """Of the verdict's tests: stricter where runs were looked at while they lasted, to stop them."""
+    run = loaded.requests.column("run")
+    measured = [int(np.sum(counted & (run == number))) for number in range(len(loaded.infos))]
+    return sequential.significance(loaded.infos, measured)
 
 
 def _levels(arm: Arm, loaded: Loaded) -> list[Level]:
@@ -151,7 +196,7 @@ def _figures(
     )
 
 
-def _left_out(loaded: Loaded, counted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[str]:
+def _left_out(loaded: Loaded, counted: Bools) -> list[str]:
     cancelled = int(np.sum(loaded.requests.text("outcome") == "cancelled"))
     said = []
     if cancelled:

@@ -58,18 +58,26 @@ def pair(baseline: Requests, compared: Requests) -> Pairs:
     )
 
 
-def compare(pairs: Pairs, *, margin: float, names: tuple[str, str], refusal: str | None = None) -> DecodeTest:
+def compare(
+    pairs: Pairs,
+    *,
+    margin: float,
+    names: tuple[str, str],
+    refusal: str | None = None,
+    significance: float = SIGNIFICANCE,
+) -> DecodeTest:
     """Say whether decode changed: clearly and beyond the margin, or not beyond it, or neither is shown.
 
     ``names`` are those of the two tiers, baseline first; ``refusal`` says why step times cannot be read.
+    ``significance`` is that of the test, and one less the level of the interval.
     """
     count = pairs.log_ratio.size
     mean, error, freedom = intervals.mean_error(pairs.log_ratio)
     z = mean / error if count >= FEWEST_PAIRS and error > 0 else math.nan
     # Without any spread (a noiseless simulation) a difference is certain, and so is its absence.
     p_value = intervals.two_sided_p(z, freedom) if math.isfinite(z) else float(abs(mean) < 1e-9)
-    ratio = speed_ratio(pairs)
-    answer, sentence = _decide(ratio, mean, p_value, count, margin, names)
+    ratio = speed_ratio(pairs, level=1 - significance)
+    answer, sentence = _decide(ratio, mean, p_value, count, margin, names, significance)
     if refusal is not None:
         answer, sentence = "inconclusive", f"Decode could not be compared: {refusal}."
     return DecodeTest(
@@ -83,7 +91,7 @@ def compare(pairs: Pairs, *, margin: float, names: tuple[str, str], refusal: str
     )
 
 
-def speed_ratio(pairs: Pairs) -> Estimate:
+def speed_ratio(pairs: Pairs, *, level: float = 1 - SIGNIFICANCE) -> Estimate:
     """Median step time of the baseline over that of the compared tier, block bootstrap over pairs."""
     known = np.isfinite(pairs.baseline_step_s) & np.isfinite(pairs.compared_step_s)
     slow, fast = pairs.baseline_step_s[known], pairs.compared_step_s[known]
@@ -92,11 +100,17 @@ def speed_ratio(pairs: Pairs) -> Estimate:
         return np.asarray(np.median(slow[rows], axis=-1) / np.median(fast[rows], axis=-1))
 
     block = intervals.block_length(np.log(slow / fast))
-    return intervals.bootstrap(slow.size, ratio, block=block)
+    return intervals.bootstrap(slow.size, ratio, block=block, level=level)
 
 
 def _decide(
-    ratio: Estimate, mean: float, p_value: float, count: int, margin: float, names: tuple[str, str]
+    ratio: Estimate,
+    mean: float,
+    p_value: float,
+    count: int,
+    margin: float,
+    names: tuple[str, str],
+    significance: float,
 ) -> tuple[Answer, str]:
     baseline, compared = names
     shown = numbers.estimate(ratio, numbers.RATIO)
@@ -106,10 +120,11 @@ def _decide(
             f"{numbers.counted(count, 'pair')} of requests with a measured speed are too few to compare "
             f"decode; it takes {FEWEST_PAIRS}."
         )
-    if intervals.outside(ratio, margin) and p_value < SIGNIFICANCE and (mean > 0) == ((ratio.value or 0) > 1):
+    significant = p_value < significance
+    if intervals.outside(ratio, margin) and significant and (mean > 0) == ((ratio.value or 0) > 1):
         return "changed", f"{compared} decodes {shown} as fast as {baseline} ({facts})."
     if intervals.inside(ratio, margin):
-        if p_value < SIGNIFICANCE and abs(mean) > math.log1p(margin):
+        if significant and abs(mean) > math.log1p(margin):
             return "inconclusive", (
                 f"Step times agree ({shown}), yet mean time per token differs by "
                 f"{phrases.percent(abs(math.expm1(mean)))}: gaps are stalled unequally ({facts})."

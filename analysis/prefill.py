@@ -83,11 +83,18 @@ def describe(arm: Arm, law: TtftLaw | str) -> PrefillFit:
     )
 
 
-def compare(baseline: TtftLaw, compared: TtftLaw, *, margin: float, names: tuple[str, str]) -> PrefillTest:
+def compare(
+    baseline: TtftLaw,
+    compared: TtftLaw,
+    *,
+    margin: float,
+    names: tuple[str, str],
+    significance: float = SIGNIFICANCE,
+) -> PrefillTest:
     """Equivalence of the two increments: two one-sided tests on the difference of their logarithms.
 
     ``p_value`` is that of the equivalence test: small means shown to be equal within the margin. ``names``
-    are those of the two tiers.
+    are those of the two tiers, ``significance`` is that of both tests, and one less the interval's level.
     """
     for name, law in zip(names, (baseline, compared), strict=True):
         refusal = _refusal(law)
@@ -101,9 +108,9 @@ def compare(baseline: TtftLaw, compared: TtftLaw, *, margin: float, names: tuple
     ends = np.array([low, high])
     log_ratio = float(np.log(np.diff(baseline.ttft_s(ends)) / np.diff(compared.ttft_s(ends)))[0])
     error = _error(baseline, compared)
-    ratio = _around(math.exp(log_ratio), error)
+    ratio = _around(math.exp(log_ratio), error, level=1 - significance)
     p_value = float(special.ndtr((abs(log_ratio) - math.log1p(margin)) / error))
-    answer = _decide(ratio, log_ratio / error, error, p_value, margin)
+    answer = _decide(ratio, log_ratio / error, error, p_value, margin, significance)
     return PrefillTest(
         answer=answer,
         speed_ratio=ratio,
@@ -131,9 +138,14 @@ def untested(why: str, *, margin: float, error: float | None = None) -> PrefillT
     )
 
 
+def swamped(law: TtftLaw) -> bool:
+    """Whether nearly all requests queued, and for long: more of the same then tell no more of prefill."""
+    return law.queued_ratio > MOST_QUEUED and law.mean_wait_s > LONGEST_WAIT_RATIO * law.increment_s
+
+
 def _refusal(law: TtftLaw) -> str | None:
     """Why a law is not to be compared although it was fitted, or None."""
-    if law.queued_ratio > MOST_QUEUED and law.mean_wait_s > LONGEST_WAIT_RATIO * law.increment_s:
+    if swamped(law):
         return "nearly all requests queued, and for long; a lower load would help"
     if (1 - law.queued_ratio) * law.fewest < FEWEST_FREE:
         return "too few requests of the shortest or longest prompts did not queue"
@@ -147,18 +159,20 @@ def _lost(law: TtftLaw) -> str:
     )
 
 
-def _decide(ratio: Estimate, z: float, error: float, p_value: float, margin: float) -> Answer:
-    if error <= LARGEST_ERROR and p_value < SIGNIFICANCE:
+def _decide(
+    ratio: Estimate, z: float, error: float, p_value: float, margin: float, significance: float
+) -> Answer:
+    if error <= LARGEST_ERROR and p_value < significance:
         return "unchanged"
     if intervals.outside(ratio, margin) and (error <= LARGEST_ERROR or abs(z) > CERTAIN):
         return "changed"
     return "inconclusive"
 
 
-def _around(value: float, log_error: float) -> Estimate:
+def _around(value: float, log_error: float, *, level: float = 1 - SIGNIFICANCE) -> Estimate:
     """An estimate with a lognormal interval."""
-    half = float(stats.norm.ppf(0.975)) * min(log_error, 100.0)  # beyond, the interval is endless anyway
-    return intervals.estimate(value, value * math.exp(-half), value * math.exp(half))
+    half = float(stats.norm.ppf((1 + level) / 2)) * min(log_error, 100.0)  # beyond, it is endless anyway
+    return intervals.estimate(value, value * math.exp(-half), value * math.exp(half), level)
 
 
 def _cautions(law: TtftLaw, *, curved: bool) -> list[str]:

@@ -8,6 +8,8 @@ more requests it would take.
 import math
 from typing import Literal
 
+from scipy import special
+
 from analysis import cautions, decode, numbers, phrases, prefill, steps
 from analysis.arms import Arm
 from analysis.model import Conclusion, DecodeTest, Estimate, PrefillTest, Verdict
@@ -16,6 +18,8 @@ from analysis.ttft_law import MODEL_FLOOR, TtftLaw
 ENOUGH_PER_TIER = 80
 """Requests at which both tests have a power of about 0.9 on ordinary servers (docs/inference.md)."""
 MOST_FACTOR = 50
+SIGNIFICANCE = 0.05
+"""Of each test; one that is made several times while a run lasts is stricter (``sequential``)."""
 
 Answer = Literal["changed", "unchanged", "inconclusive"]
 _CONCLUSIONS: dict[tuple[Answer, Answer], Conclusion] = {
@@ -32,15 +36,21 @@ def compare(
     *,
     decode_margin: float,
     prefill_margin: float,
+    significance: float = SIGNIFICANCE,
 ) -> Verdict:
-    """Verdict on the second arm against the first, the baseline."""
+    """Verdict on the second arm against the first, the baseline; ``significance`` is that of each test."""
     names = (arms[0].tier, arms[1].tier)
-    pairs = decode.pair(arms[0].good, arms[1].good)
-    decode_test = decode.compare(pairs, margin=decode_margin, names=names, refusal=_refusal(arms))
-    prefill_test = _prefill_test(laws, prefill_margin, names)
+    pairs, refusal = decode.pair(arms[0].good, arms[1].good), _refusal(arms)
+    decode_test = decode.compare(
+        pairs, margin=decode_margin, names=names, refusal=refusal, significance=significance
+    )
+    prefill_test = _prefill_test(laws, prefill_margin, names, significance)
     per_tier = min(len(arm.good) for arm in arms)
     conclusion = _CONCLUSIONS.get((decode_test.answer, prefill_test.answer), "inconclusive")
-    more = more_requests(decode_test, prefill_test, per_tier)
+    hopeless = refusal is not None or any(isinstance(law, TtftLaw) and prefill.swamped(law) for law in laws)
+    more = None
+    if conclusion != "inconclusive" or not hopeless:
+        more = more_requests(decode_test, prefill_test, per_tier, significance=significance)
     return Verdict(
         conclusion=conclusion,
         sentence=_sentence(conclusion, decode_test, prefill_test, names, more),
@@ -67,21 +77,26 @@ def only_one_tier(tier: str) -> Verdict:
     )
 
 
-def more_requests(decode_test: DecodeTest, prefill_test: PrefillTest, per_tier: int) -> int | None:
+def more_requests(
+    decode_test: DecodeTest, prefill_test: PrefillTest, per_tier: int, *, significance: float = SIGNIFICANCE
+) -> int | None:
     """Roughly how many more requests per tier would settle what is open; 0 if nothing is, None if none would.
 
-    Intervals shrink as 1/√n around the ratios as they are now.
+    Intervals, whose level is 1 − ``significance``, shrink as 1/√n around the ratios as they are now.
     """
     factors: list[float] = []
+    score = -float(special.ndtri(significance / 2))
     if decode_test.answer == "inconclusive":
-        factors.append(_growth(decode_test.speed_ratio, decode_test.margin_ratio, reach=1.0, floor=0.0))
+        factors.append(_growth(decode_test.speed_ratio, decode_test.margin_ratio, reach=1.0, fixed=0.0))
     if prefill_test.answer == "inconclusive":
-        # "Unchanged" needs the 90 % interval inside the margin, and the model's own error never shrinks.
+        # "Unchanged" is shown on one side (by 95 % the 90 % interval has to lie inside the margin), and the
+        # model's own error never shrinks.
+        reach = -float(special.ndtri(significance)) / score
         ratio, margin = prefill_test.speed_ratio, prefill_test.margin_ratio
         if ratio.value is None and prefill_test.standard_error is not None:
             factors.append((prefill_test.standard_error / prefill.LARGEST_ERROR) ** 2)
         else:
-            factors.append(_growth(ratio, margin, reach=1.645 / 1.96, floor=MODEL_FLOOR))
+            factors.append(_growth(ratio, margin, reach=reach, fixed=score * MODEL_FLOOR))
     if not factors:
         return 0
     if any(math.isnan(factor) for factor in factors):
@@ -91,15 +106,18 @@ def more_requests(decode_test: DecodeTest, prefill_test: PrefillTest, per_tier: 
     return _two_digits(max(1, math.ceil(per_tier * (max(factors) - 1) - 1e-6)))
 
 
-def _growth(ratio: Estimate, margin: float, *, reach: float, floor: float) -> float:
-    """By how much n must grow; NaN without an interval, infinity where no n is enough."""
+def _growth(ratio: Estimate, margin: float, *, reach: float, fixed: float) -> float:
+    """By how much n must grow; NaN without an interval, infinity where no n is enough.
+
+    ``reach`` is the share of the interval's half that has to fit into the margin, ``fixed`` what of it never
+    shrinks.
+    """
     if ratio.value is None or ratio.low is None or ratio.high is None:
         return math.nan
     distance = abs(math.log(ratio.value))
     half = math.log(ratio.high / ratio.low) / 2
     room = (math.log1p(margin) - distance) / reach if distance < math.log1p(margin) else distance
-    fixed = (1.96 * floor) ** 2
-    return max(1.0, (half**2 - fixed) / (room**2 - fixed)) if room**2 > fixed else math.inf
+    return max(1.0, (half**2 - fixed**2) / (room**2 - fixed**2)) if room > fixed else math.inf
 
 
 def _two_digits(count: int) -> int:
@@ -120,14 +138,14 @@ def _refusal(arms: tuple[Arm, Arm]) -> str | None:
 
 
 def _prefill_test(
-    laws: tuple[TtftLaw | str, TtftLaw | str], margin: float, names: tuple[str, str]
+    laws: tuple[TtftLaw | str, TtftLaw | str], margin: float, names: tuple[str, str], significance: float
 ) -> PrefillTest:
     baseline, compared = laws
     if isinstance(baseline, str):
         return prefill.untested(f"on {names[0]}, {baseline}", margin=margin)
     if isinstance(compared, str):
         return prefill.untested(f"on {names[1]}, {compared}", margin=margin)
-    return prefill.compare(baseline, compared, margin=margin, names=names)
+    return prefill.compare(baseline, compared, margin=margin, names=names, significance=significance)
 
 
 def _sentence(

@@ -9,6 +9,8 @@ import pytest
 from analysis import verdict
 from analysis.analyze import analyze
 from analysis.model import DecodeTest, Estimate, PrefillTest, Verdict
+from analysis.sequential import planned_looks
+from loadtest.plan import Closed, Control, Plan, Stage, Tier, Workload
 
 if TYPE_CHECKING:
     from tests.analysis.conftest import Draw, Folder, Server
@@ -106,6 +108,58 @@ def test_gaps_that_mostly_carry_prefill_refuse_the_decode_answer(
     assert found.conclusion == "inconclusive"
     assert found.decode is not None
     assert "prefill" in found.decode.sentence
+
+
+@pytest.mark.parametrize(
+    "changes", [{"queued_ratio": 0.97, "queue_mean_s": 0.6}, {"stalled": 0.75}], ids=["queue", "stalls"]
+)
+def test_what_more_requests_of_the_same_kind_would_not_settle_is_not_promised(
+    folder: "Folder", draw: "type[Draw]", server: "type[Server]", changes: dict[str, float]
+) -> None:
+    tiers = {"standard": server(**changes), "fast": server(step_s=0.008)}
+    found = analyze([folder(draw(tiers, per_tier=40).records())]).verdict
+    assert found.conclusion == "inconclusive"
+    assert found.more_requests_per_tier is None
+    assert "would not settle it" in found.sentence
+
+
+def stopped_early(folder: "Folder", drawn: "Draw", *, planned: int) -> Verdict:
+    """The verdict on a run that was to stop at its verdict and stopped before its ``planned`` requests."""
+    stage = Stage(name="compare", arrivals=Closed(streams=8), requests=planned)
+    plan = Plan(
+        name="drawn",
+        stages=(stage,),
+        workload=Workload(prompt_tokens=(128, 2048, 8192, 16384), output_tokens=33),
+        tiers=tuple(Tier(name=name) for name in drawn.tiers),
+        control=Control(until="verdict"),
+    )
+    return analyze([folder(drawn.records(), plan=plan)]).verdict
+
+
+def test_a_run_stopped_at_its_verdict_claims_no_more_than_its_look_allows(
+    folder: "Folder", draw: "type[Draw]", server: "type[Server]"
+) -> None:
+    drawn = draw({"standard": server(), "fast": server(step_s=0.008)}, per_tier=120)
+    plain = analyze([folder(drawn.records(), name="plain")]).verdict
+    looked = stopped_early(folder, drawn, planned=400)  # 240 of 400 are four looks
+    assert plain.decode is not None
+    assert looked.decode is not None
+    assert looked.prefill is not None
+    level = 1 - planned_looks().significances[3]
+    assert looked.decode.speed_ratio.level == looked.prefill.speed_ratio.level == level
+    assert (looked.decode.speed_ratio.low or 9) < (plain.decode.speed_ratio.low or 0)
+    assert (looked.decode.speed_ratio.high or 0) > (plain.decode.speed_ratio.high or 9)
+    assert "at 99.46 %" in looked.sentence
+
+
+def test_a_p_value_that_is_enough_once_is_not_enough_at_an_early_look(
+    folder: "Folder", draw: "type[Draw]", server: "type[Server]"
+) -> None:
+    noisy = {"noise_s": 0.008}
+    drawn = draw({"standard": server(**noisy), "fast": server(step_s=0.008, **noisy)}, per_tier=60)
+    plain = analyze([folder(drawn.records(), name="plain")]).verdict
+    assert plain.conclusion == "decode changed, prefill unchanged"
+    assert stopped_early(folder, drawn, planned=480).conclusion == "inconclusive"
 
 
 def decode_test(value: float, low: float, high: float) -> DecodeTest:

@@ -85,6 +85,14 @@ def test_another_level_than_95_percent_is_said() -> None:
     assert numbers.estimate(found, numbers.RATIO) == "2.00× (1.90–2.10 at 90 %)"
 
 
+@pytest.mark.parametrize(
+    ("level", "shown"), [(0.9, "90 %"), (0.963, "96.3 %"), (0.99811, "99.81 %"), (0.9999853, "99.9985 %")]
+)
+def test_a_level_near_certainty_is_never_written_as_certainty(level: float, shown: str) -> None:
+    found = Estimate(value=2.0, low=1.9, high=2.1, level=level)
+    assert numbers.estimate(found, numbers.RATIO).endswith(f"at {shown})")
+
+
 def test_counts_have_no_decimals_where_they_would_be_invented() -> None:
     assert numbers.estimate(Estimate(value=64.0, low=64.0, high=64.0), numbers.COUNT) == "64 (64–64)"
     assert numbers.estimate(Estimate(value=118.3, low=97.0, high=141.0), numbers.COUNT) == "118 (97–141)"
