@@ -24,7 +24,7 @@ from locust import events
 from loadtest import endpoint, exposition, plan, stamps
 from loadtest.message import MessageBuilder
 from loadtest.plan import Target
-from loadtest.run import RunConfig
+from loadtest.run_config import RunConfig
 from loadtest.users import PlanShape, PlanUser, Session, say
 from loadtest.wire import WIRES
 from tierscope.errors import BadInputError
@@ -47,6 +47,7 @@ def add_arguments(parser: Any) -> None:
     option("--run-id", metavar="ID", help="Names the run; default: the plan's name and the time.")
     option("--metrics-port", default="0", metavar="PORT", help="Serve /metrics there; 0 (default): do not.")
     option("--metrics-host", default="127.0.0.1", metavar="HOST", help="Address /metrics is served on.")
+    option("--linger-s", default="15", metavar="S", help="Wait at most so long for a last scrape of /metrics.")
     option("--insecure", action="store_true", help="Accept any TLS certificate.")
     parser.set_defaults(loglevel="WARNING")
     if not {"-h", "--help"} & set(sys.argv):
@@ -62,12 +63,16 @@ def compose(environment: Any, **_: Any) -> None:
         _configure(environment, 1)  # refuses bad input now, not when "start" is pressed
         session = Session(environment, stamps.probe(), lambda number: _configure(environment, number))
         port = _number("--metrics-port", options.metrics_port, 65535)
+        linger_s = _number("--linger-s", options.linger_s, 3600)
         if port:
-            exposition.serve(options.metrics_host, port, lambda: session.run.metrics if session.run else None)
+            session.page = exposition.MetricsServer(
+                options.metrics_host, port, lambda: session.run.ledger.metrics if session.run else None
+            )
         if environment.web_ui is not None:
             _check_web_port(options.web_host, options.web_port)
     except BadInputError as error:
         _refuse(str(error))
+    session.linger_s = linger_s if options.headless else 0.0
     environment.session = session
     environment.events.spawning_complete.add_listener(session.on_spawned)
     environment.events.test_stopping.add_listener(

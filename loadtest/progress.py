@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from loadtest import derive
+from loadtest.counts import StageCounts
 from loadtest.records import RequestRecord
-from loadtest.stage import StageProgress
 
 _KEPT = 2000
 
@@ -39,14 +39,14 @@ class TierFigures:
         return f"{tier}: TTFT {ttft_ms:.0f} ms{speed}"
 
 
-def line(progress: StageProgress, figures: TierFigures, *, ended: bool = False) -> str:
+def line(counts: StageCounts, figures: TierFigures, *, ended: bool = False) -> str:
     """One line: stage, done of total, in flight, failed, medians of each tier."""
-    stage = progress.stage
+    stage = counts.stage
     total = f"/{stage.requests}" if stage.requests is not None else ""
-    counts = [f"{progress.ended}{total} requests"]
+    shown = [f"{counts.ended}{total} requests"]
     if not ended:
-        counts.append(f"{progress.in_flight} in flight")
-    if progress.failed:
-        counts.append(f"{progress.failed} failed")
-    shown = [", ".join(counts), figures.describe()]
-    return f"{stage.name}{' (warm-up)' if stage.warmup else ''}: {' | '.join(part for part in shown if part)}"
+        shown.append(f"{counts.in_flight} in flight")
+    if counts.failed:
+        shown.append(f"{counts.failed} failed")
+    parts = [", ".join(shown), figures.describe()]
+    return f"{stage.name}{' (warm-up)' if stage.warmup else ''}: {' | '.join(part for part in parts if part)}"

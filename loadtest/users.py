@@ -15,8 +15,11 @@ import gevent
 from locust import LoadTestShape, User, task
 
 from loadtest import derive
+from loadtest.exposition import MetricsServer
+from loadtest.ledger import Listeners
 from loadtest.records import RequestRecord
-from loadtest.run import Listeners, PlanRun, RunConfig
+from loadtest.run import PlanRun
+from loadtest.run_config import RunConfig
 from loadtest.stamps import Stamps
 from tierscope.errors import BadInputError, RunFailedError
 
@@ -32,6 +35,9 @@ class Session:
     def __init__(self, environment: Any, stamps: Stamps, configure: Callable[[int], RunConfig]) -> None:
         self.run: PlanRun | None = None
         """The run under way, or the last one."""
+        self.page: MetricsServer | None = None
+        self.linger_s = 0.0
+        """How long the page stays after a run, at most, for whoever reads it regularly."""
         self._environment = environment
         self._stamps = stamps
         self._configure = configure
@@ -55,6 +61,8 @@ class Session:
             self._fail(error)
         if users is None:
             self.conclude()
+            if self.page is not None and not self._stopping:
+                self.page.linger(self.linger_s)
             return None
         self._to_open = True
         if self._environment.runner.user_count == users:
@@ -70,6 +78,8 @@ class Session:
     def stop(self, why: str, *, for_good: bool) -> None:
         """Somebody wants out: the run under way becomes partial; ``for_good`` lets no other one begin."""
         self._stopping = self._stopping or for_good
+        if self.page is not None:
+            self.page.stop()
         self._why = why
         if self._active and self.run is not None:
             self.run.interrupt(why)
@@ -82,7 +92,7 @@ class Session:
         if not run.finish():  # another greenlet was faster
             return
         self._active = False
-        folder, tally = run.config.folder, run.tally
+        folder, tally = run.config.folder, run.ledger.tally
         self._environment.process_exit_code = 0 if run.complete and not run.failure else 3
         if run.failure:
             say(f"run failed: {run.failure}; what was recorded is in {folder}")

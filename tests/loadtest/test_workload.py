@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from loadtest import arrivals, workload
+from loadtest.counts import StageCounts
 from loadtest.plan import Arrivals, Closed, Constant, Plan, Poisson, Stage, Tier, Workload
 from loadtest.progress import TierFigures, line
 from loadtest.records import Outcome, RequestRecord
@@ -231,12 +232,9 @@ def test_the_worst_lag_is_kept() -> None:
 
 
 def test_a_line_of_progress_says_stage_counts_and_medians() -> None:
-    made, figures = progress(requests=9), TierFigures(["a", "b"])
-    for ok in (True, True, False):
-        made.take()
-        made.end(ok=ok)
-        figures.add(record())
-    made.take()
-    figures.add(REFUSED)
+    stage = Stage(name="s", arrivals=Closed(streams=1), requests=9)
+    made, figures = StageCounts(stage, started=4, ended=3, failed=1), TierFigures(["a", "b"])
+    for seen in (record(), record(), record(), REFUSED):
+        figures.add(seen)
     assert line(made, figures) == "s: 3/9 requests, 1 in flight, 1 failed | a: TTFT 250 ms, 20.0 tokens/s"
     assert line(made, TierFigures(["a"]), ended=True) == "s: 3/9 requests, 1 failed"

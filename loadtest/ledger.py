@@ -1,0 +1,114 @@
+"""All that happens with a request once it has left and once its record is made: files, metrics, counts.
+
+Rules for whoever edits this file:
+
+1. Whoever makes the records, this process or others, they all come here, each once.
+2. What was recorded is on disk after the next ``flush``.
+3. A request that failed is data; ``fail`` is told only of what keeps the run from doing its job.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from loadtest import derive, exposition, progress
+from loadtest.counts import StageCounts
+from loadtest.metrics import RunMetrics
+from loadtest.plan import Closed
+from loadtest.recorder import Recorder
+from loadtest.records import ClientHealth, RequestRecord, RunInfo, StampSource
+from loadtest.run_config import RunConfig
+from loadtest.tally import Tally
+from tierscope.errors import RunFailedError
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who is told what while a run lasts."""
+
+    say: Callable[[str], None]
+    """A line for people."""
+    seen: Callable[[RequestRecord, int], None]
+    """Each record, with the bytes of its body."""
+
+
+class Ledger:
+    """What is known of one run so far: ``stage`` is the one under way, ``stages`` counts each of them."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        stamp_source: StampSource,
+        listeners: Listeners,
+        *,
+        fail: Callable[[str], None],
+    ) -> None:
+        self.tally = Tally()
+        self.metrics = RunMetrics(config.plan, config.target, config.run_id, stamp_source)
+        self.stages = {stage.name: StageCounts(stage) for stage in config.plan.stages}
+        self.stage: StageCounts | None = None
+        self._config = config
+        self._listeners = listeners
+        self._fail = fail
+        self._figures = progress.TierFigures(())
+        self._recorder: Recorder | None = None
+
+    def open(self, info: RunInfo) -> None:
+        """Open the run folder. Raises BadInputError if it cannot be had."""
+        self._recorder = Recorder(self._config.folder, info)
+
+    def begin_stage(self, name: str, now_ns: int) -> None:
+        """A stage is opened; counts and figures that are shown are its own from here on."""
+        self.stage = self.stages[name]
+        self.stage.began_ns = now_ns
+        self._figures = progress.TierFigures([tier.name for tier in self._config.plan.tiers])
+
+    def started(self, stage: str, tier: str) -> None:
+        """A request is under way."""
+        self.metrics.started(tier)
+        self.stages[stage].started += 1
+
+    def add(self, record: RequestRecord, body_bytes: int) -> None:
+        """Keep the record of a request that has ended, and count it everywhere."""
+        if self._recorder is not None:
+            self._recorder.append(record)
+        self.metrics.ended(record)
+        self._figures.add(record)
+        counts = self.stages[record.stage]
+        counts.ended += 1
+        counts.failed += record.outcome != "ok"
+        paced = not isinstance(counts.stage.arrivals, Closed)
+        self.tally.add(record, derive.lag_s(record) if paced else None)
+        if why := self.tally.hopeless():
+            self._fail(why)
+        self._listeners.seen(record, body_bytes)
+
+    def flush(self) -> None:
+        """Put on disk what was recorded; the run fails if that cannot be done."""
+        if self._recorder is None:
+            return
+        try:
+            self._recorder.flush()
+        except RunFailedError as error:
+            self._fail(str(error))
+
+    def say_progress(self, *, ended: bool = False) -> None:
+        """Say how the stage under way goes, or how it ended."""
+        if self.stage is not None:
+            self._listeners.say(progress.line(self.stage, self._figures, ended=ended))
+
+    def close(
+        self, status: Literal["complete", "partial"], detail: str, *, ended_ns: int, client: ClientHealth
+    ) -> str:
+        """Write what is left and the final run.json; gives one line if that failed, else nothing."""
+        if self._recorder is None:
+            return ""
+        return self._recorder.close(status, detail, ended_ns=ended_ns, client=client)
+
+    def save_metrics(self) -> str:
+        """Leave the metrics page beside the records; gives one line if that failed, else nothing."""
+        try:
+            exposition.save(self._config.folder, self.metrics)
+        except OSError as error:
+            return f"{exposition.METRICS_FILE} was not written: {error.strerror}"
+        return ""

@@ -1,0 +1,18 @@
+"""What one run is made of. Pure."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loadtest.plan import Plan, Target
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """What is run, and where it is recorded. ``key`` is never written or sent anywhere but to the server."""
+
+    plan: Plan
+    target: Target
+    folder: Path
+    run_id: str
+    key: str = field(default="", repr=False)
+    insecure: bool = False
