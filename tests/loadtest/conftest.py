@@ -2,11 +2,22 @@
 
 import asyncio
 import json
+import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from loadtest import endpoint, stamps
+from loadtest.clock import RunClock
+from loadtest.plan import Timeouts
+from loadtest.proxy import Proxy
+from loadtest.stamps import Stamps
+from loadtest.transport import Transport
+from tests.loadtest.certificates import Certificate, make_certificate
+from tests.loadtest.peer import Make, Peer, Script, Serve, answer_always
 
 GAP_S = 0.004
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -127,3 +138,54 @@ def server() -> Iterator[ChatServer]:
     made.start()
     yield made
     made.stop()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    peers: list[Peer] = []
+
+    def start(script: Script = answer_always, family: socket.AddressFamily = socket.AF_INET) -> Peer:
+        peers.append(Peer(script, family))
+        return peers[-1]
+
+    yield start
+    for peer in peers:
+        peer.close()
+
+
+@pytest.fixture(scope="module")
+def stamping() -> Iterator[Stamps]:
+    found = stamps.probe()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def connect(stamping: Stamps) -> Iterator[Make]:
+    made: list[Transport] = []
+
+    def make(
+        url: str,
+        timeouts: Timeouts | None = None,
+        context: ssl.SSLContext | None = None,
+        proxy: Proxy | None = None,
+    ) -> Transport:
+        where = endpoint.parse(url, "/x")
+        made.append(Transport(where, timeouts or Timeouts(), RunClock(), stamping, tls=context, proxy=proxy))
+        return made[-1]
+
+    yield make
+    for transport in made:
+        transport.close()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """For this machine by name and by both addresses."""
+    return make_certificate(tmp_path_factory.mktemp("tls"), "IP:127.0.0.1,IP:::1,DNS:localhost")
+
+
+@pytest.fixture(scope="session")
+def other_certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """For somebody else."""
+    return make_certificate(tmp_path_factory.mktemp("tls"), "DNS:llm.test,IP:127.0.0.9")

@@ -1,133 +1,25 @@
-"""The transport over real sockets: reuse, deadlines, each way a connection can end, TLS, both families."""
+"""The transport over real sockets: reuse, deadlines, each way a connection can end."""
 
-import contextlib
 import socket
-import ssl
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import pytest
 
-from loadtest import endpoint, stamps, tls
+from loadtest import endpoint
 from loadtest.call import KEEP_LOOK_NS
 from loadtest.clock import RunClock
 from loadtest.connection import Connection
-from loadtest.exchange import Exchange
 from loadtest.plan import Timeouts
 from loadtest.stamps import Stamps
 from loadtest.transport import Transport
+from tests.loadtest.peer import ANSWER, REQUEST, Make, Script, Serve, body, receive, silent
 from tierscope.errors import RunFailedError
 
-REQUEST = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-Script = Callable[[socket.socket, int], None]
-
-
-class Peer:
-    """A server that runs ``script(connection, number)`` for each connection, in threads."""
-
-    def __init__(self, script: Script, family: socket.AddressFamily = socket.AF_INET) -> None:
-        host = "127.0.0.1" if family == socket.AF_INET else "::1"
-        self._script = script
-        self._listener = socket.create_server((host, 0), family=family)
-        self.port = self._listener.getsockname()[1]
-        self.url = f"http://{host if family == socket.AF_INET else '[::1]'}:{self.port}"
-        self.connections = 0
-        self._open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            self._open.append(connection)
-            threading.Thread(target=self._run, args=(connection, self.connections), daemon=True).start()
-
-    def _run(self, connection: socket.socket, number: int) -> None:
-        with connection:
-            try:
-                self._script(connection, number)
-            except OSError:
-                return
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # ends accept
-        self._listener.close()
-        for connection in self._open:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-def receive(connection: socket.socket) -> None:
-    """Read one request, head and body."""
-    data = bytearray()
-    while b"\r\n\r\n" not in data:
-        part = connection.recv(65536)
-        if not part:
-            raise ConnectionResetError
-        data += part
-    head_end = data.index(b"\r\n\r\n") + 4
-    length = int(data[:head_end].lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-    left = length - (len(data) - head_end)
-    while left > 0:
-        left -= len(connection.recv(65536))
-
-
-def answer_always(connection: socket.socket, _: int) -> None:
-    while True:
-        receive(connection)
-        connection.sendall(ANSWER)
-
-
-Serve = Callable[..., Peer]
-Make = Callable[..., Transport]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    peers: list[Peer] = []
-
-    def start(script: Script = answer_always, family: socket.AddressFamily = socket.AF_INET) -> Peer:
-        peers.append(Peer(script, family))
-        return peers[-1]
-
-    yield start
-    for peer in peers:
-        peer.close()
-
-
-@pytest.fixture(scope="module")
-def stamping() -> Iterator[Stamps]:
-    found = stamps.probe()
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def connect(stamping: Stamps) -> Iterator[Make]:
-    made: list[Transport] = []
-
-    def make(url: str, timeouts: Timeouts | None = None, context: ssl.SSLContext | None = None) -> Transport:
-        where = endpoint.parse(url, "/x")
-        made.append(Transport(where, timeouts or Timeouts(), RunClock(), stamping, tls=context))
-        return made[-1]
-
-    yield make
-    for transport in made:
-        transport.close()
-
-
-def body(exchange: Exchange) -> bytes:
-    return b"".join(piece for _, piece in exchange.pieces)
-
+if TYPE_CHECKING:
+    from loadtest.exchange import Exchange
 
 # Reuse
 
@@ -383,11 +275,6 @@ def test_a_probe_hangs_up_again(serve: Serve, connect: Make) -> None:
 # Deadlines: each with its own words
 
 
-def silent(connection: socket.socket, _: int) -> None:
-    receive(connection)
-    connection.recv(1)
-
-
 def starts_and_stops(connection: socket.socket, _: int) -> None:
     receive(connection)
     connection.sendall(ANSWER[:-1])
@@ -507,131 +394,6 @@ def test_without_kernel_stamps_the_readers_clock_is_used_and_recorded(serve: Ser
     assert exchange.stamp_source == "user"
     assert exchange.sent_ns is not None
     assert exchange.sent_ns <= exchange.pieces[0][0] <= exchange.ended_ns
-
-
-# Families and TLS
-
-
-def test_an_ipv6_address_is_reached(serve: Serve, connect: Make) -> None:
-    try:
-        peer = serve(answer_always, socket.AF_INET6)
-    except OSError:
-        pytest.skip("this machine has no IPv6 loopback")
-    assert connect(peer.url).call(REQUEST).run().ending == "complete"
-
-
-def test_a_name_with_two_addresses_is_reached_at_the_one_that_listens(serve: Serve, connect: Make) -> None:
-    peer = serve()  # on 127.0.0.1 only; localhost is ::1 first on most machines
-    assert connect(f"http://localhost:{peer.port}").call(REQUEST).run().ending == "complete"
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    command += ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"openssl cannot make a certificate: {error}")
-    return key, cert
-
-
-def tls_server(certificate: tuple[Path, Path], script: Script) -> Script:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate[1], certificate[0])
-
-    def wrapped(connection: socket.socket, number: int) -> None:
-        with context.wrap_socket(connection, server_side=True) as secured:
-            script(secured, number)
-
-    return wrapped
-
-
-def trusting(certificate: tuple[Path, Path]) -> ssl.SSLContext:
-    context = tls.context()
-    context.load_verify_locations(certificate[1])
-    return context
-
-
-def test_tls_is_spoken_verified_reused_and_stamped(
-    serve: Serve, connect: Make, certificate: tuple[Path, Path], stamping: Stamps
-) -> None:
-    large = b"x" * 200_000
-
-    def answer_large(connection: socket.socket, _: int) -> None:
-        while True:
-            receive(connection)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(large))
-            connection.sendall(large)
-
-    peer = serve(tls_server(certificate, answer_large))
-    transport = connect(peer.url.replace("http", "https"), context=trusting(certificate))
-    for _ in range(3):
-        exchange = transport.call(REQUEST).run()
-        assert (exchange.ending, body(exchange)) == ("complete", large)
-        assert exchange.stamp_source == stamping.source
-    assert transport.connections_opened == 1
-
-
-def test_what_tls_says_for_itself_is_no_answer(
-    serve: Serve, connect: Make, certificate: tuple[Path, Path]
-) -> None:
-    """TLS 1.3 servers send session tickets after the handshake, when the request is already on its way."""
-
-    def hangs_up(connection: socket.socket, _: int) -> None:
-        receive(connection)
-
-    timeouts = Timeouts(first_byte_s=0.3, idle_s=0.1)
-    for script, ending, words in (
-        (silent, "timeout", "first byte: nothing came within 0.3 s of sending"),
-        (hangs_up, "unanswered", "the server closed the connection before a response came"),
-    ):
-        url = serve(tls_server(certificate, script)).url.replace("http", "https")
-        exchange = connect(url, timeouts, trusting(certificate)).call(REQUEST).run()
-        assert (exchange.ending, exchange.detail) == (ending, words)
-
-
-def test_a_certificate_nobody_vouches_for_is_refused_in_words_and_taken_when_told_so(
-    serve: Serve, connect: Make, certificate: tuple[Path, Path]
-) -> None:
-    url = serve(tls_server(certificate, answer_always)).url.replace("http", "https")
-    exchange = connect(url, context=tls.context()).call(REQUEST).run()
-    assert (exchange.ending, exchange.detail) == ("unconnected", "TLS: self-signed certificate")
-    with pytest.raises(RunFailedError, match="TLS: self-signed certificate"):
-        connect(url, context=tls.context()).probe()
-    assert connect(url, context=tls.context(verify=False)).call(REQUEST).run().ending == "complete"
-
-
-def test_a_plain_server_is_not_taken_for_a_tls_one(serve: Serve, connect: Make) -> None:
-    def greets(connection: socket.socket, _: int) -> None:
-        connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    url = serve(greets).url.replace("http", "https")
-    exchange = connect(url, context=tls.context()).call(REQUEST).run()
-    assert exchange.ending == "unconnected"
-    assert exchange.detail.startswith("TLS: ")
-
-
-def test_a_tls_body_that_ends_without_a_close_notify_is_a_cut(
-    serve: Serve, connect: Make, certificate: tuple[Path, Path]
-) -> None:
-    def drops(connection: socket.socket, _: int) -> None:
-        receive(connection)
-        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nhalf")
-
-    def says_goodbye(connection: socket.socket, _: int) -> None:
-        drops(connection, 0)
-        assert isinstance(connection, ssl.SSLSocket)
-        connection.unwrap()
-
-    for script, ending in ((drops, "cut"), (says_goodbye, "complete")):
-        url = serve(tls_server(certificate, script)).url.replace("http", "https")
-        exchange = connect(url, context=trusting(certificate)).call(REQUEST).run()
-        assert (exchange.ending, body(exchange)) == (ending, b"half")
 
 
 HEAD_OF_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
