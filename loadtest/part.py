@@ -1,19 +1,37 @@
 """Which share of a run one process sends. Pure."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part ``number`` of ``of``: those positions p of a stage with p mod ``of`` = ``number``.
+    """One part of a stage: its positions p with ``number`` ≤ p mod ``of`` < ``number + share``.
 
     Where there are conversations, p counts them. All parts together are exactly the stage of a run in one
-    process.
+    process. Open loops are split with a ``share`` of 1.
     """
 
     number: int = 0
     of: int = 1
+    share: int = 1
 
     def position(self, turn: int) -> int:
         """The stage position of this part's ``turn``-th own request (0, 1, …)."""
-        return self.number + turn * self.of
+        rounds, place = divmod(turn, self.share)
+        return rounds * self.of + self.number + place
+
+
+def split(weights: Sequence[int]) -> list[Part | None]:
+    """Parts in the proportion of whole weights; None for a weight of 0.
+
+    Three streams here and two there send three and two of each five requests, so that all five are under way
+    until the end.
+    """
+    unit = math.gcd(*weights) or 1
+    total, number, parts = sum(weights) // unit, 0, list[Part | None]()
+    for weight in weights:
+        parts.append(Part(number, total, weight // unit) if weight else None)
+        number += weight // unit
+    return parts
