@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 STEPS_PER_OCTAVE = 8
 
 
-def log_edges(low: float, high: float) -> NDArray[np.float64]:
-    """Edges from ``low`` to at least ``high``, eight an octave, rounded to six digits for legible labels."""
-    count = math.ceil(STEPS_PER_OCTAVE * math.log2(high / low) - 1e-9)
-    return np.array([float(f"{low * 2 ** (k / STEPS_PER_OCTAVE):.6g}") for k in range(count + 1)])
+def log_edges(low: float, high: float, *, steps: int = STEPS_PER_OCTAVE) -> NDArray[np.float64]:
+    """Edges from ``low`` to at least ``high``, ``steps`` an octave, rounded to six digits: short labels."""
+    count = math.ceil(steps * math.log2(high / low) - 1e-9)
+    return np.array([float(f"{low * 2 ** (k / steps):.6g}") for k in range(count + 1)])
 
 
 def mirrored(edges: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -28,6 +28,9 @@ GAP_EDGES_S = log_edges(0.0005, 2.0)
 TTFT_EDGES_S = log_edges(0.005, 60.0)
 E2E_EDGES_S = log_edges(0.005, 600.0)
 SPEED_EDGES_PER_S = mirrored(GAP_EDGES_S)
+LATENESS_EDGES_S = log_edges(1e-5, 10.0, steps=2)
+"""For the client's own lateness: from where a clock is read to where a run is spoilt."""
+EVENT_TOKENS_EDGES = np.array([0.5, 0.9, 1, 1.1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 12, 16, 32, 64, 128])
 
 
 class Histogram:
@@ -58,8 +61,20 @@ class Histogram:
         """How many were counted."""
         return int(self.counts.sum())
 
+    def quantile(self, ratio: float) -> float | None:
+        """The upper edge of the bucket in which the quantile lies: at most a bucket too high; None if empty.
+
+        What lies above all edges is given as the last edge.
+        """
+        total = self.count
+        if not total:
+            return None
+        place = int(np.searchsorted(self.counts.cumsum(), max(1, math.ceil(ratio * total)), side="left"))
+        return self._edge_list[min(place, len(self._edge_list) - 1)]
+
     def copy(self) -> "Histogram":
         """A copy that later observations leave alone."""
-        made = Histogram(self.edges)
+        made = object.__new__(Histogram)
+        made.edges, made._edge_list = self.edges, self._edge_list
         made.counts, made.sum = self.counts.copy(), self.sum
         return made

@@ -47,7 +47,7 @@ def add_arguments(parser: Any) -> None:
     option("--run-id", metavar="ID", help="Names the run; default: the plan's name and the time.")
     option("--metrics-port", default="0", metavar="PORT", help="Serve /metrics there; 0 (default): do not.")
     option("--metrics-host", default="127.0.0.1", metavar="HOST", help="Address /metrics is served on.")
-    option("--linger-s", default="15", metavar="S", help="Wait at most so long for a last scrape of /metrics.")
+    option("--linger-s", default="15", metavar="S", help="Wait so long at most for a last scrape.")
     option("--insecure", action="store_true", help="Accept any TLS certificate.")
     parser.set_defaults(loglevel="WARNING")
     if not {"-h", "--help"} & set(sys.argv):

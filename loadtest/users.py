@@ -9,19 +9,21 @@ Rules for whoever edits this file:
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from locust import LoadTestShape, User, task
 
 from loadtest import derive
-from loadtest.exposition import MetricsServer
 from loadtest.ledger import Listeners
 from loadtest.records import RequestRecord
 from loadtest.run import PlanRun
 from loadtest.run_config import RunConfig
 from loadtest.stamps import Stamps
 from tierscope.errors import BadInputError, RunFailedError
+
+if TYPE_CHECKING:
+    from loadtest.exposition import MetricsServer
 
 _MOST_SPAWNED_PER_S = 100  # above it Locust warns that spawning becomes unreliable
 
@@ -35,7 +37,7 @@ class Session:
     def __init__(self, environment: Any, stamps: Stamps, configure: Callable[[int], RunConfig]) -> None:
         self.run: PlanRun | None = None
         """The run under way, or the last one."""
-        self.page: MetricsServer | None = None
+        self.page: "MetricsServer | None" = None
         self.linger_s = 0.0
         """How long the page stays after a run, at most, for whoever reads it regularly."""
         self._environment = environment

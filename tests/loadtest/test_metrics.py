@@ -3,6 +3,7 @@
 import math
 import re
 
+import msgspec
 import numpy as np
 import prometheus_client
 import pytest
@@ -13,8 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from loadtest import histogram
 from loadtest.exposition import save
 from loadtest.histogram import E2E_EDGES_S, GAP_EDGES_S, SPEED_EDGES_PER_S, TTFT_EDGES_S, Histogram
-from loadtest.metrics import RunMetrics
-from loadtest.plan import Closed, Plan, Stage, Target, Tier, Workload
+from loadtest.metrics import Gauges, RunMetrics
+from loadtest.plan import Closed, Plan, Poisson, Stage, Target, Tier, Workload
+from loadtest.plan_workload import Sessions, Uniform
 from loadtest.records import OUTCOMES, RequestRecord
 
 MS = 1_000_000
@@ -84,6 +86,20 @@ def test_a_repeated_observation_counts_as_often_as_it_says(pairs: list[tuple[flo
     assert ours(made) == pytest.approx(theirs(GAP_EDGES_S, [v for v, k in pairs for _ in range(k)]))
 
 
+@given(VALUES.filter(bool), st.floats(0, 1))
+@settings(max_examples=50, deadline=None)
+def test_a_quantile_is_the_edge_above_it(values: list[float], ratio: float) -> None:
+    made = Histogram(GAP_EDGES_S)
+    made.observe_many(np.array(values), np.ones(len(values), dtype=np.int64))
+    truth = float(np.quantile(values, ratio, method="inverted_cdf"))
+    above = GAP_EDGES_S[truth <= GAP_EDGES_S]
+    assert made.quantile(ratio) == (above[0] if above.size else GAP_EDGES_S[-1])
+
+
+def test_an_empty_histogram_has_no_quantile() -> None:
+    assert Histogram(GAP_EDGES_S).quantile(0.5) is None
+
+
 def test_a_copy_is_left_alone() -> None:
     made = Histogram(histogram.log_edges(1, 4))
     copied = made.copy()
@@ -104,12 +120,13 @@ PLAN = Plan(
 )
 HISTOGRAMS = (
     "ttft_seconds", "ttft_from_scheduled_seconds", "tpot_seconds", "itl_seconds",
-    "otps_tokens_per_second", "e2e_seconds",
+    "otps_tokens_per_second", "e2e_seconds", "tokens_per_event",
 )  # fmt: skip
+LAG = "schedule_lag_seconds"
 
 
-def fresh() -> RunMetrics:
-    return RunMetrics(PLAN, Target(url="http://h", model="m"), "run-1", "kernel")
+def fresh(plan: Plan = PLAN) -> RunMetrics:
+    return RunMetrics(plan, Target(url="http://h", model="m"), "run-1", "kernel")
 
 
 Page = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -142,12 +159,13 @@ def record(**more: object) -> RequestRecord:
         "max_tokens": 8, "scheduled_ns": 0, "sent_ns": 1 * MS, "ended_ns": 90 * MS, "outcome": "ok",
         "stamp_source": "kernel", "event_ns": [11 * MS, 31 * MS, 51 * MS], "event_tokens": [1, 2, 1],
         "output_tokens": 4, "prompt_tokens": 60, "coalesced_events": 1, "echoed_tier": "priority",
+        "tokens_source": "usage", "cached_tokens": 48,
     }  # fmt: skip
     return RequestRecord(**(fields | more))  # type: ignore[arg-type]
 
 
-def after(*records: RequestRecord) -> RunMetrics:
-    metrics = fresh()
+def after(*records: RequestRecord, plan: Plan = PLAN) -> RunMetrics:
+    metrics = fresh(plan)
     for made in records:
         metrics.started(made.requested_tier)
         metrics.ended(made)
@@ -156,7 +174,7 @@ def after(*records: RequestRecord) -> RunMetrics:
 
 def test_every_series_that_is_sure_to_come_is_there_at_zero() -> None:
     shown = page(fresh())
-    assert {v for (name, _), v in shown.items() if not name.startswith("tierscope_run_info")} == {0.0}
+    assert {v for (name, _), v in shown.items() if name != "tierscope_run_info"} == {0.0}
     for name in HISTOGRAMS:
         sets = [dict(have) for n, have in shown if n == f"tierscope_{name}_count"]
         assert {(s["requested_tier"], s["prompt_class"]) for s in sets} == {
@@ -164,8 +182,12 @@ def test_every_series_that_is_sure_to_come_is_there_at_zero() -> None:
         }
         assert {s["stage"] for s in sets} == {"compare"}
         assert {s["served_tier"] for s in sets if s["requested_tier"] == "fast"} == {"priority"}
-    outcomes = {dict(have)["outcome"] for n, have in shown if n == "tierscope_requests_total"}
-    assert outcomes == set(OUTCOMES)
+    counted = [dict(have) for n, have in shown if n == "tierscope_requests_total"]
+    for served in ("priority", "unreported"):
+        outcomes = {
+            s["outcome"] for s in counted if (s["requested_tier"], s["served_tier"]) == ("fast", served)
+        }
+        assert outcomes == set(OUTCOMES), served
 
 
 def test_a_good_request_fills_every_histogram_once_and_itl_per_token() -> None:
@@ -179,6 +201,57 @@ def test_a_good_request_fills_every_histogram_once_and_itl_per_token() -> None:
     assert value(metrics, "tierscope_otps_tokens_per_second_sum") == pytest.approx(75)
     assert value(metrics, "tierscope_itl_seconds_sum") == pytest.approx(0.040)
     assert value(metrics, "tierscope_e2e_seconds_sum") == pytest.approx(0.089)
+    assert value(metrics, "tierscope_tokens_per_event_sum") == pytest.approx(4 / 3)
+    assert not any(name.startswith(f"tierscope_{LAG}") for name, _ in metrics)  # a closed loop has none
+
+
+def test_an_open_loop_shows_how_late_its_requests_left() -> None:
+    opened = Stage(name="compare", arrivals=Poisson(rate_per_s=5), requests=2)
+    plan = msgspec.structs.replace(PLAN, stages=(opened,))
+    assert value(fresh(plan), f"tierscope_{LAG}_count") == 0
+    metrics = after(record(), record(sent_ns=None, outcome="connect_error"), plan=plan)
+    assert value(metrics, f"tierscope_{LAG}_count") == 1
+    assert value(metrics, f"tierscope_{LAG}_sum") == pytest.approx(0.001)
+
+
+def test_tokens_that_only_events_tell_are_no_tokens_per_event() -> None:
+    metrics = after(record(tokens_source="events"))
+    assert value(metrics, "tierscope_tokens_per_event_count") == 0
+
+
+@pytest.mark.parametrize(
+    ("workload", "size", "label"),
+    [
+        (Workload(prompt_tokens=(64, 128), output_tokens=8), 128, "128"),
+        (Workload(prompt_tokens=(64, 128), output_tokens=8), 129, "mixed"),
+        (Workload(prompt_tokens=Uniform(minimum=1, maximum=9), output_tokens=8), 5, "mixed"),
+        (
+            Workload(prompt_tokens=(64,), output_tokens=8, sessions=Sessions(turns=2, turn_tokens=9)),
+            64,
+            "mixed",
+        ),
+    ],
+)
+def test_the_prompt_class_is_one_of_the_plans_or_mixed(workload: Workload, size: int, label: str) -> None:
+    plan = msgspec.structs.replace(PLAN, workload=workload)
+    before, metrics = page(fresh(plan)), page(after(record(prompt_class_tokens=size), plan=plan))
+    assert value(metrics, "tierscope_requests_total", outcome="ok", prompt_class=label) == 1
+    assert value(metrics, "tierscope_ttft_seconds_count", prompt_class=label) == 1
+    sizes = {dict(have)["prompt_class"] for n, have in metrics if n == "tierscope_requests_total"}
+    assert sizes <= {str(tokens) for tokens in workload.classes} | {"mixed"}
+    if label in {dict(have).get("prompt_class") for _, have in before}:
+        assert before.keys() == metrics.keys()
+
+
+def test_a_server_that_echoes_no_tier_is_noticed_in_the_warm_up_and_counted_from_zero() -> None:
+    metrics = page(after(record(stage="warmup", warmup=True, echoed_tier=None)))
+    assert value(metrics, "tierscope_ttft_seconds_count", stage="compare", served_tier="unreported") == 0
+
+
+def test_records_of_a_stage_that_the_plan_does_not_name_are_counted() -> None:
+    metrics = page(after(record(stage="calibration", warmup=True)))
+    assert value(metrics, "tierscope_requests_total", stage="calibration", outcome="ok") == 1
+    assert sum(value(metrics, f"tierscope_{name}_count") for name in HISTOGRAMS) == 0
 
 
 def test_a_failed_request_counts_and_stays_out_of_the_histograms() -> None:
@@ -214,6 +287,7 @@ def test_tokens_coalesced_events_and_requests_in_flight_are_counted() -> None:
     metrics.started("standard")
     assert value(metrics, "tierscope_prompt_tokens_total") == 60
     assert value(metrics, "tierscope_output_tokens_total") == 4
+    assert value(metrics, "tierscope_cached_tokens_total") == 96
     assert value(metrics, "tierscope_coalesced_events_total") == 2
     assert value(metrics, "tierscope_requests_in_flight", requested_tier="standard") == 1
     assert value(metrics, "tierscope_requests_in_flight", requested_tier="fast") == 0
@@ -221,12 +295,18 @@ def test_tokens_coalesced_events_and_requests_in_flight_are_counted() -> None:
 
 def test_the_run_is_named_and_the_client_watched() -> None:
     metrics = fresh()
-    metrics.cpu_ratio, metrics.worst_lag_s = 0.5, 0.003
+    metrics.gauges = Gauges(
+        stage="warmup", cpu_ratio=0.5, worst_lag_s=0.003, offered_per_s=7, hub_late_s=0.002
+    )
     assert (
         value(metrics, "tierscope_run_info", run_id="run-1", plan="ab", model="m", stamp_source="kernel") == 1
     )
     assert value(metrics, "tierscope_client_cpu_ratio") == 0.5
     assert value(metrics, "tierscope_worst_lag_seconds") == 0.003
+    assert value(metrics, "tierscope_hub_lateness_seconds") == 0.002
+    assert value(metrics, "tierscope_offered_requests_per_second") == 7
+    assert value(metrics, "tierscope_stage_info", stage="warmup", arrivals="closed") == 1
+    assert value(metrics, "tierscope_stage_info", stage="compare", arrivals="closed") == 0
 
 
 def test_a_copy_of_the_metrics_is_left_alone() -> None:
@@ -234,6 +314,8 @@ def test_a_copy_of_the_metrics_is_left_alone() -> None:
     copied = metrics.copy()
     metrics.started("fast")
     metrics.ended(record())
+    metrics.gauges.cpu_ratio = 1.0
+    assert value(copied, "tierscope_client_cpu_ratio") == 0
     assert value(copied, "tierscope_requests_total", outcome="ok") == 0
     assert value(copied, "tierscope_ttft_seconds_count") == 0
 
@@ -245,4 +327,6 @@ def test_names_follow_the_conventions(tmp_path_factory: pytest.TempPathFactory) 
     types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     assert all(name.startswith("tierscope_") for name in types)
     assert all(name.endswith("_total") for name, kind in types.items() if kind == "counter")
-    assert sum(kind == "histogram" for kind in types.values()) == 6
+    assert {name for name, kind in types.items() if kind == "histogram"} == {
+        f"tierscope_{name}" for name in (*HISTOGRAMS, LAG)
+    }
