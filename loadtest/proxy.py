@@ -70,7 +70,7 @@ class Reply:
         while (end := _HEAD_END.search(self._data)) is not None:
             status = _STATUS_LINE.match(self._data)
             if status is None:
-                break
+                raise RefusedError("does not speak HTTP")
             code, self._data = int(status[1]), self._data[end.end() :]
             if code >= HTTPStatus.MULTIPLE_CHOICES:
                 raise RefusedError(f"answered {_in_words(code)}{_HINTS.get(code, '')}")
@@ -107,6 +107,8 @@ def for_target(target: Endpoint, environ: Mapping[str, str]) -> Proxy | None:
 def parse(url: str, *, name: str) -> Proxy:
     """Take a proxy's URL apart; a bare ``host:port`` is an http one. ``name`` says where it was found."""
     text = url.strip()
+    if " " in text or not text.isprintable():
+        raise _refused(name, "it holds a blank or a control character")
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         port = parts.port
