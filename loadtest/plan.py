@@ -12,12 +12,13 @@ import math
 from collections.abc import Iterator, Sequence
 from datetime import date, time
 from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from loadtest import headers
+from loadtest import headers, plan_workload
 from loadtest.plan_arrivals import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Ramp, TraceTimes
 from loadtest.plan_control import Control
 from loadtest.plan_workload import Workload
@@ -26,6 +27,7 @@ from tierscope import typedtoml
 from tierscope.errors import BadInputError
 
 __all__ = [
+    "CALIBRATION",
     "Api",
     "Arrivals",
     "Burst",
@@ -44,6 +46,7 @@ __all__ = [
     "TraceTimes",
     "Workload",
     "check",
+    "folder_of",
     "load",
     "parse",
     "reseed",
@@ -52,6 +55,8 @@ __all__ = [
 
 Api = Literal["openai", "completions", "responses", "anthropic"]
 _SHIPPED = resources.files("loadtest") / "plans"
+CALIBRATION = "calibration"
+"""The stage of requests that a run sends to measure how words become tokens."""
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,6 +182,12 @@ def reseed(plan: Plan, seed: int) -> Plan:
     return msgspec.structs.replace(plan, seed=seed)
 
 
+def folder_of(name_or_path: str) -> Path:
+    """The folder from which files that a plan names are found: that of its own file."""
+    path = Path(name_or_path)
+    return path.parent if path.suffix == ".toml" or typedtoml.is_file(path) else Path()
+
+
 def shipped() -> list[str]:
     """Names of the plans that come with tierscope, sorted."""
     return typedtoml.names_in(_SHIPPED)
@@ -185,6 +196,10 @@ def shipped() -> list[str]:
 def check(plan: Plan, *, where: str) -> None:
     """Refuse what types cannot: stages that never end, names used twice, tiers that cannot be sent."""
     for place, stage in enumerate(plan.stages):
+        if stage.name == CALIBRATION:
+            raise BadInputError(
+                f"{where}: stages[{place}].name: {stage.name!r} is kept for what a run adds itself"
+            )
         endless = stage.requests is None and stage.duration_s is None
         if endless and not isinstance(stage.arrivals, TraceTimes):
             raise BadInputError(f"{where}: stages[{place}]: never ends; give it requests or duration_s")
@@ -196,35 +211,7 @@ def check(plan: Plan, *, where: str) -> None:
         headers.check(tier.headers, where=f"{where}: tiers[{place}].headers")
         _check_json(tier.body, where=f"{where}: tiers[{place}].body")
     _refuse_twice([str(tokens) for tokens in plan.workload.classes], "workload.prompt_tokens", where)
-    _check_workload(plan, where=f"{where}: workload")
-
-
-def _check_workload(plan: Plan, *, where: str) -> None:
-    """Refuse a workload without a source of prompts or with two, and sessions that switch nowhere."""
-    work = plan.workload
-    given = [name for name in ("prompt_tokens", "prompts", "trace") if getattr(work, name) is not None]
-    if len(given) != 1:
-        raise BadInputError(
-            f"{where}: {' and '.join(given) or 'nothing'} says what to ask; "
-            "expected one of prompt_tokens, prompts and trace"
-        )
-    if work.output_tokens is None and work.trace is None:
-        raise BadInputError(f"{where}.output_tokens: is missing; only a trace tells it by itself")
-    if work.tokenizer is not None and work.tokens_per_word is not None:
-        raise BadInputError(f"{where}: tokenizer and tokens_per_word both say how to count; keep one")
-    sessions = work.sessions
-    if sessions is None:
-        return
-    if (sessions.switch_turn is None) != (sessions.switch_tier is None):
-        raise BadInputError(f"{where}.sessions: switch_turn and switch_tier go together")
-    names = [tier.name for tier in plan.tiers]
-    if sessions.switch_tier is not None and sessions.switch_tier not in names:
-        raise BadInputError(
-            f"{where}.sessions.switch_tier: {sessions.switch_tier!r} is no tier; "
-            f"expected {' or '.join(names)}"
-        )
-    if work.trace is not None:
-        raise BadInputError(f"{where}.sessions: a trace tells its own histories; leave sessions out")
+    plan_workload.check(plan.workload, [tier.name for tier in plan.tiers], where=f"{where}: workload")
 
 
 def _check_json(value: Any, *, where: str) -> None:

@@ -3,12 +3,14 @@
 Token counts here are aimed at; what the server counts is the truth and is in the records.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from loadtest.quantities import Count, FilePath, Name, NonNegativeSeconds, Ratio, Tokens
+from tierscope.errors import BadInputError
 
 Classes = Annotated[tuple[Tokens, ...], Meta(min_length=1, max_length=64)]
 
@@ -16,7 +18,10 @@ Classes = Annotated[tuple[Tokens, ...], Meta(min_length=1, max_length=64)]
 class Lognormal(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="lognormal", tag_field="kind"
 ):
-    """Lengths with a given median and shape ``sigma`` (of the logarithm), drawn again outside the bounds."""
+    """Lengths with a given median and shape ``sigma`` (of the logarithm), drawn again outside the bounds.
+
+    The median is that of the law before bounds, and lies within them.
+    """
 
     median: Tokens
     sigma: Annotated[float, Meta(ge=0, le=4)]
@@ -53,7 +58,7 @@ class SharedPrefix(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     tokens: Tokens
-    groups: Count = 1
+    groups: Annotated[int, Meta(ge=1, le=100_000)] = 1
     requests_ratio: Ratio = 1.0
 
 
@@ -131,3 +136,72 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def classes(self) -> tuple[int, ...]:
         """The exact prompt-length classes; empty if lengths come from elsewhere."""
         return self.prompt_tokens if isinstance(self.prompt_tokens, tuple) else ()
+
+
+def check(work: Workload, tiers: Sequence[str], *, where: str) -> None:
+    """Refuse what types cannot: no source of prompts or two, and parts that contradict each other.
+
+    ``tiers`` are the names of the plan's tiers.
+    """
+    given = [name for name in ("prompt_tokens", "prompts", "trace") if getattr(work, name) is not None]
+    if len(given) != 1:
+        raise BadInputError(
+            f"{where}: {' and '.join(given) or 'nothing'} says what to ask; "
+            "expected one of prompt_tokens, prompts and trace"
+        )
+    if work.output_tokens is None and work.prompt_tokens is not None:
+        raise BadInputError(f"{where}.output_tokens: is missing; only a file or a trace tells it by itself")
+    if work.tokenizer is not None and work.tokens_per_word is not None:
+        raise BadInputError(f"{where}: tokenizer and tokens_per_word both say how to count; keep one")
+    if work.shared_prefix is not None and work.prompts is not None:
+        raise BadInputError(f"{where}.shared_prefix: prompts of a file are sent as they are; leave it out")
+    for name in ("prompt_tokens", "output_tokens"):
+        _check_lengths(getattr(work, name), where=f"{where}.{name}")
+    if work.trace is not None:
+        _check_trace(work, work.trace, where=where)
+    if work.sessions is not None:
+        _check_sessions(work.sessions, tiers, where=f"{where}.sessions")
+
+
+def _check_lengths(asked: object, *, where: str) -> None:
+    match asked:
+        case Lognormal(median=median, minimum=minimum, maximum=maximum):
+            if not minimum <= median <= maximum:
+                raise BadInputError(
+                    f"{where}.median: {median} is not allowed; expected minimum to maximum, "
+                    f"{minimum} to {maximum}"
+                )
+        case Uniform(minimum=minimum, maximum=maximum):
+            if minimum > maximum:
+                raise BadInputError(
+                    f"{where}.minimum: {minimum} is not allowed; expected at most maximum, {maximum}"
+                )
+        case Empirical(values=values, file=file):
+            if bool(values) == (file is not None):
+                raise BadInputError(f"{where}: expected one of values and file")
+
+
+def _check_trace(work: Workload, trace: Trace, *, where: str) -> None:
+    if work.output_tokens is not None:
+        raise BadInputError(f"{where}.output_tokens: a trace tells its own; leave it out")
+    if work.sessions is not None:
+        raise BadInputError(f"{where}.sessions: a trace tells its own histories; leave sessions out")
+    if trace.format in ("azure", "burstgpt"):
+        if trace.block_tokens is not None:
+            raise BadInputError(f"{where}.trace.block_tokens: {trace.format} traces have no blocks")
+    elif work.shared_prefix is not None:
+        raise BadInputError(
+            f"{where}.shared_prefix: a {trace.format} trace tells what is shared; leave it out"
+        )
+
+
+def _check_sessions(sessions: Sessions, tiers: Sequence[str], *, where: str) -> None:
+    turn, tier = sessions.switch_turn, sessions.switch_tier
+    if (turn is None) != (tier is None):
+        raise BadInputError(f"{where}: switch_turn and switch_tier go together")
+    if tier is not None and tier not in tiers:
+        raise BadInputError(f"{where}.switch_tier: {tier!r} is no tier; expected {' or '.join(tiers)}")
+    if turn is not None and turn >= sessions.turns:
+        raise BadInputError(
+            f"{where}.switch_turn: {turn} is not allowed; expected less than turns, {sessions.turns}"
+        )

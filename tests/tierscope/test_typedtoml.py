@@ -33,7 +33,7 @@ BROKEN = [
     ),
     ('name = "x"', "name = 7", "name: 7 is not allowed; expected str"),
     ("[workload]", "[workloads]", "workloads: unknown key (did you mean workload?)"),
-    ("output_tokens = 64", "", "workload.output_tokens: is missing and has no default"),
+    ("requests = 320\narrivals", "requests = 320\n# arrivals", "stages[0].arrivals: is missing and has no default"),
     ("[128, 2048]", "[-1]", "workload.prompt_tokens[0]: -1 is not allowed; expected int >= 1"),
     ("[128, 2048]", "[]", "workload.prompt_tokens: [] is not allowed; expected array of length >= 1"),
     ("output_tokens = 64", "output_tokens = nan", "workload.output_tokens: nan is not allowed"),
