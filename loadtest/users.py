@@ -37,7 +37,7 @@ class Session:
     def __init__(self, environment: Any, stamps: Stamps, configure: Callable[[int], RunConfig]) -> None:
         self.run: PlanRun | None = None
         """The run under way, or the last one."""
-        self.page: "MetricsServer | None" = None
+        self.page: MetricsServer | None = None
         self.linger_s = 0.0
         """How long the page stays after a run, at most, for whoever reads it regularly."""
         self._environment = environment
