@@ -64,7 +64,7 @@ class Openings:
             )
 
     def opening(self, stage_number: int, unit: int, *, tier_number: int, item: int) -> Opening:
-        """What request or conversation number ``unit`` of a stage is about; ``item`` counts through the run."""
+        """What a stage's request or conversation ``unit`` is about; ``item`` counts through the whole run."""
         block = unit // len(self._plan.tiers)
         if self._prompts is not None:
             return self._of_file(self._prompts, item)
