@@ -1,5 +1,6 @@
 """What one event of a stream says, whichever API it came from. Pure."""
 
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -14,9 +15,37 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Token counts as the server gave them; None where it said nothing. Cumulative, never added."""
 
     prompt_tokens: int | None = None
+    """The whole prompt, where the server counts it whole."""
+    uncached_tokens: int | None = None
+    """The prompt less cache reads and writes, where the server counts that instead (Anthropic)."""
     output_tokens: int | None = None
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
+
+    @property
+    def whole_prompt_tokens(self) -> int | None:
+        """Tokens of the whole prompt, however they were counted."""
+        if self.uncached_tokens is None:
+            return self.prompt_tokens
+        return self.uncached_tokens + (self.cached_tokens or 0) + (self.cache_write_tokens or 0)
+
+    def then(self, later: "Usage") -> "Usage":
+        """Both together: each later figure replaces the earlier one, and silence leaves it.
+
+        A prompt does not shrink to nothing: the zeros that some servers fill in at the end are silence too.
+        """
+        return Usage(
+            prompt_tokens=later.prompt_tokens or _first(self.prompt_tokens, later.prompt_tokens),
+            uncached_tokens=later.uncached_tokens or _first(self.uncached_tokens, later.uncached_tokens),
+            output_tokens=_first(later.output_tokens, self.output_tokens),
+            cached_tokens=later.cached_tokens or _first(self.cached_tokens, later.cached_tokens),
+            cache_write_tokens=later.cache_write_tokens
+            or _first(self.cache_write_tokens, later.cache_write_tokens),
+        )
+
+
+def _first(count: int | None, otherwise: int | None) -> int | None:
+    return otherwise if count is None else count
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +64,22 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     echoed_tier: str | None = None
     error: str | None = None
     """One line: the type and message of an error object."""
+
+
+@lru_cache(maxsize=256)
+def output(kind: EventKind, echoed_tier: str | None = None) -> Delta:
+    """An event that brought output of one kind and said nothing else but, perhaps, its tier.
+
+    The output itself is left out, so that a stream of such events is one value again and again.
+    """
+    return Delta(kind=kind, echoed_tier=echoed_tier)
+
+
+def skimmed(delta: Delta) -> Delta:
+    """The same event without its output."""
+    if not (delta.text or delta.reasoning or delta.tool):
+        return delta
+    return msgspec.structs.replace(delta, text="", reasoning="", tool="")
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

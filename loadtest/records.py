@@ -65,6 +65,9 @@ class RequestRecord(
     ended_ns: int
     warmup: bool = False
     session: str | None = None
+    """The conversation this request belongs to."""
+    turn: int = 0
+    """Its place in the conversation, 0 for the first."""
     connected_ns: int | None = None
     """When a new connection was ready; None when one was reused (or none was made)."""
     sent_ns: int | None = None
@@ -79,6 +82,9 @@ class RequestRecord(
     """Tokens each event brought, where the server tells; same length as ``event_ns``."""
     coalesced_events: int = 0
     """Events that came in one read with an earlier one, so that their stamp is only an upper bound."""
+    streamed: bool = True
+    """False if the answer came as one document: no token has an instant, so ``event_ns`` is empty and neither
+    TTFT nor a speed is defined. The answer is there at ``ended_ns``."""
     status: int | None = None
     """HTTP status, only if a server sent one."""
     detail: str = ""
@@ -108,6 +114,22 @@ class ClientHealth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stamp_source: StampSource
     stamp_note: str = ""
     """Why kernel stamps were not used, when they were not."""
+    cpu_max_ratio: float | None = None
+    """Largest share of one core that a load process used within a second of the run."""
+    hub_late_max_s: float | None = None
+    """Longest that an event loop came late to something that was due."""
+    clock_stepped_s: float = 0.0
+    """By how much the wall clock, which the kernel stamps with, was set while the run lasted, in all."""
+    cpu_max_ratio: float | None = None
+    """CPU time per wall time in the worst second; the mean is ``cpu_s / wall_s``."""
+    lag_p99_s: float | None = None
+    """99 of 100 open-loop requests left no later (within a bucket of 9 %); None without any."""
+    hub_late_p99_s: float | None = None
+    """99 of 100 beats, ten a second, of the event loop were no later (within 9 %). Kernel stamps do not care;
+    user-space stamps, think times and the sending of requests do."""
+    hub_late_max_s: float | None = None
+    coalesced_ratio: float | None = None
+    """Share of all events that came in one read with an earlier one."""
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,6 +163,14 @@ class Run:
 def encode_line(record: RequestRecord) -> bytes:
     """Encode a record as one line of JSON, newline included."""
     return _ENCODER.encode(record) + b"\n"
+
+
+def decode_line(line: bytes) -> RequestRecord | None:
+    """Decode what ``encode_line`` made; None if it is no record."""
+    try:
+        return _DECODER.decode(line)
+    except _UNREADABLE:
+        return None
 
 
 class RecordWriter:

@@ -4,7 +4,8 @@ After the WHATWG HTML standard, section "Server-sent events" (2026). Rules for w
 
 1. A line ends at CR, LF or CRLF and nowhere else. U+2028 inside JSON is data, so lines are bytes.
 2. Any split of the same bytes gives the same events, each out of the piece that holds the byte that ends it.
-3. Memory is bounded by ``max_event_bytes`` whatever the server sends.
+3. Memory is bounded by ``max_event_bytes`` whatever the server sends: a line and the data lines before it in
+   the same event may not be longer together. What was whole before that is kept.
 """
 
 _BOM = b"\xef\xbb\xbf"
@@ -16,7 +17,14 @@ Event = tuple[bytes, bytes]
 
 
 class EventTooLargeError(Exception):
-    """An event or a line grew past the bound; the stream cannot be read on."""
+    """An event or a line grew past the bound; the stream cannot be read on.
+
+    ``events`` are those that the same piece completed before.
+    """
+
+    def __init__(self, max_event_bytes: int) -> None:
+        super().__init__(f"an event is larger than {max_event_bytes} bytes")
+        self.events: list[Event] = []
 
 
 class EventReader:
@@ -36,7 +44,6 @@ class EventReader:
         self._name = b""
         self._started = False
         self._after_cr = False
-        self._between_events = False
 
     @property
     def unfinished(self) -> bool:
@@ -45,20 +52,22 @@ class EventReader:
 
     def receive(self, piece: bytes) -> list[Event]:
         """Take the next bytes; give the events they complete. Raises EventTooLargeError past the bound."""
-        if self._between_events and len(piece) <= self._max_bytes and _is_one_line(piece):
-            return [(b"", piece[6:-2])]
-        events = self._receive(piece)
-        self._between_events = self._started and not (self._after_cr or self.unfinished)
+        events: list[Event] = []
+        try:
+            self._receive(piece, events)
+        except EventTooLargeError as error:
+            error.events = events
+            raise
         return events
 
-    def _receive(self, piece: bytes) -> list[Event]:
+    def _receive(self, piece: bytes, events: list[Event]) -> None:
         if self._after_cr and piece:
             self._after_cr = False
             if piece.startswith(b"\n"):
                 piece = piece[1:]
         if not (b"\n" in piece or b"\r" in piece):
             self._hold(piece)
-            return []
+            return
         if self._parts_bytes:
             piece = b"".join((*self._parts, piece))
         self._parts, self._parts_bytes = [], 0
@@ -69,35 +78,30 @@ class EventReader:
         ending = piece[-1]
         if ending == 13:  # CR: an LF that opens the next piece belongs to this line end
             self._after_cr = True
-        elif ending != 10:
-            self._hold(lines.pop())
-        return self._dispatch(lines)
-
-    def _dispatch(self, lines: list[bytes]) -> list[Event]:
-        events: list[Event] = []
+        rest = lines.pop() if ending not in (10, 13) else b""
         for line in lines:
-            if not line:
-                if self._data:
-                    events.append((self._name, b"\n".join(self._data)))
-                    self._data, self._data_bytes = [], 0
-                self._name = b""
-                continue
-            field, _, value = line.partition(b":")
-            if value.startswith(b" "):
-                value = value[1:]
-            if field == b"data":
-                self._add(value)
-            elif field == b"event":
-                self._name = value
-            elif not field:
-                self.comments += 1
-            # id, retry and unknown fields produce nothing
-        return events
+            self._take(line, events)
+        self._hold(rest)
 
-    def _add(self, value: bytes) -> None:
-        self._data.append(value)
-        self._data_bytes += len(value) + 1
-        self._check(self._data_bytes)
+    def _take(self, line: bytes, events: list[Event]) -> None:
+        if not line:
+            if self._data:
+                events.append((self._name, b"\n".join(self._data)))
+                self._data, self._data_bytes = [], 0
+            self._name = b""
+            return
+        self._check(self._data_bytes + len(line))
+        field, _, value = line.partition(b":")
+        if value.startswith(b" "):
+            value = value[1:]
+        if field == b"data":
+            self._data.append(value)
+            self._data_bytes += len(value) + 1
+        elif field == b"event":
+            self._name = value
+        elif not field:
+            self.comments += 1
+        # id, retry and unknown fields produce nothing
 
     def _hold(self, part: bytes) -> None:
         if part:
@@ -107,11 +111,4 @@ class EventReader:
 
     def _check(self, size: int) -> None:
         if size > self._max_bytes:
-            raise EventTooLargeError(f"an event is larger than {self._max_bytes} bytes")
-
-
-def _is_one_line(piece: bytes) -> bool:
-    """Whether a piece is one data line and an empty one, as nearly all are; the general way agrees."""
-    ends = len(piece) - 2
-    whole = piece.startswith(b"data: ") and piece.find(b"\n") == ends and piece.endswith(b"\n\n")
-    return whole and b"\r" not in piece
+            raise EventTooLargeError(self._max_bytes)

@@ -4,7 +4,6 @@ Counts of tokens come from ``usage``; the count of events stands in for it only 
 """
 
 import email.utils
-from itertools import groupby
 
 from loadtest.exchange import Exchange
 from loadtest.outcome import detail_of, outcome_of, refused
@@ -26,12 +25,14 @@ def record(
     """
     reading = Reading() if refused(exchange) else read(exchange, wire)
     outcome = outcome_of(exchange, reading)
-    headers, usage, events = exchange.headers, reading.usage, len(reading.event_ns)
-    told = usage.output_tokens is not None
+    headers, usage, seen = exchange.headers, reading.usage, reading.streamed
+    told, events = usage.output_tokens is not None, len(reading.event_ns) if seen else 0
     return RequestRecord(
         index=request.index,
         stage=request.stage,
         warmup=request.warmup,
+        session=request.session,
+        turn=request.turn,
         requested_tier=request.tier.name,
         model=model,
         prompt_class_tokens=request.prompt_tokens,
@@ -40,24 +41,25 @@ def record(
         connected_ns=exchange.connected_ns,
         sent_ns=exchange.sent_ns,
         headers_ns=exchange.headers_ns,
-        first_text_ns=reading.first_text_ns,
-        event_ns=reading.event_ns,
-        event_kinds=[(kind, len(list(run))) for kind, run in groupby(reading.kinds)],
-        event_tokens=_event_tokens(reading),
+        first_text_ns=reading.first_text_ns if seen else None,
+        event_ns=reading.event_ns if seen else [],
+        event_kinds=reading.kind_runs() if seen else [],
+        event_tokens=reading.event_tokens() if seen else None,
         coalesced_events=reading.coalesced,
+        streamed=seen,
         ended_ns=exchange.ended_ns,
         status=exchange.status,
         outcome=outcome,
         detail=_shown(detail_of(exchange, reading, outcome), secret),
         finish_reason=reading.finish_reason,
         echoed_tier=reading.echoed_tier,
-        prompt_tokens=usage.prompt_tokens,
+        prompt_tokens=usage.whole_prompt_tokens,
         cached_tokens=usage.cached_tokens,
         cache_write_tokens=usage.cache_write_tokens,
         output_tokens=usage.output_tokens if told else events or None,
         tokens_source="usage" if told else "events" if events else None,
         request_id=next((headers[name] for name in _REQUEST_ID_HEADERS if name in headers), None),
-        retry_after_s=_retry_after_s(headers),
+        retry_after_s=retry_after_s(headers),
         rate_limit_headers={name: value for name, value in headers.items() if _of_rate_limits(name)},
         stamp_source=exchange.stamp_source,
     )
@@ -73,16 +75,7 @@ def _of_rate_limits(header: str) -> bool:
     return "ratelimit" in header or header.startswith("anthropic-fast-")
 
 
-def _event_tokens(reading: Reading) -> list[int] | None:
-    """Tokens each event brought, if every output event told the total so far and totals never fell."""
-    totals = [total for total in reading.totals if total is not None]
-    if not totals or len(totals) != len(reading.totals):
-        return None
-    brought = [after - before for before, after in zip([0, *totals], totals, strict=False)]
-    return brought if min(brought) >= 0 else None
-
-
-def _retry_after_s(headers: dict[str, str]) -> float | None:
+def retry_after_s(headers: dict[str, str]) -> float | None:
     """Seconds to wait as a server asks for; a date is read against the server's own Date header."""
     value = headers.get("retry-after")
     if value is None:

@@ -4,7 +4,8 @@ Field names after the ``anthropic`` Python SDK's types (2026). Rules for whoever
 
 1. ``input_tokens`` counts uncached input only; the prompt is it plus cache reads and cache writes.
 2. Usage of ``message_delta`` is cumulative and tells no speed: the served speed is that of ``message_start``.
-3. Pings, signatures, block starts and stops, and event types not known here are no output.
+3. Pings, signatures, block stops and event types not known here are no output. A block's start is, if it
+   names a tool or has text already.
 """
 
 from collections.abc import Sequence
@@ -12,11 +13,14 @@ from typing import Any
 
 import msgspec
 
-from loadtest.delta import NOTHING, Count, Delta, Usage, error_line, kind_of
+from loadtest.body import turns, with_tier
+from loadtest.delta import NOTHING, Count, Delta, Usage, error_line, kind_of, output, skimmed
 from loadtest.plan import Plan
+from loadtest.records import EventKind
 from loadtest.workload import Message, Request
 
 PATH = "/v1/messages"
+_CALLS = ("tool_use", "server_tool_use")
 
 
 def headers(key: str) -> dict[str, str]:
@@ -25,18 +29,23 @@ def headers(key: str) -> dict[str, str]:
     return version | {"x-api-key": key} if key else version
 
 
-def body(_plan: Plan, request: Request, *, model: str, messages: Sequence[Message]) -> bytes:
-    """The body of one request: all messages, streamed. The tier's own fields come last and win.
+def body(plan: Plan, request: Request, *, model: str, messages: Sequence[Message]) -> bytes:
+    """The body of one request: all messages; a system message goes where this API wants it.
 
     There is no way to ask this API for an exact output length, so ``ignore_eos`` has no effect.
     """
+    system = "\n".join(message.text for message in messages if message.role == "system")
     fields: dict[str, Any] = {
         "model": model,
         "max_tokens": request.max_tokens,
-        "messages": [{"role": message.role, "content": message.text} for message in messages],
-        "stream": True,
+        "messages": turns([message for message in messages if message.role != "system"]),
+        "stream": plan.workload.stream,
     }
-    return msgspec.json.encode(fields | request.tier.body)
+    if system:
+        fields["system"] = system
+    if plan.workload.stop:
+        fields["stop_sequences"] = plan.workload.stop
+    return msgspec.json.encode(with_tier(fields, request))
 
 
 def read_event(name: bytes, data: bytes) -> Delta:
@@ -44,11 +53,38 @@ def read_event(name: bytes, data: bytes) -> Delta:
     if not data or data.isspace():
         return NOTHING
     event = _decode_event(data)
-    kind = event.type or name.decode("utf-8", "replace")
-    if event.error or kind == "error":
-        return Delta(error=error_line(event.error or data.decode()))
+    if event.type is None:
+        event.type = name.decode("utf-8", "replace")
+    if event.error or event.type == "error":
+        return Delta(error=error_line(event.error or data.decode("utf-8", "replace")))
+    return _delta(event)
+
+
+def skim(events: list[bytes]) -> list[Delta] | None:
+    """Read the data of many events, less their output; None if one needs a closer look.
+
+    Raises msgspec.DecodeError as ``read_event`` does.
+    """
+    deltas: list[Delta] = []
+    for data in events:
+        event = _decode_event(data)
+        part = event.delta
+        if event.error or event.type is None or event.type == "error":
+            return None
+        if event.type == "content_block_delta" and part is not None:
+            kind = _kind(part)
+            deltas.append(NOTHING if kind is None else output(kind))
+        else:
+            deltas.append(skimmed(_delta(event)))
+    return deltas
+
+
+def _delta(event: "_Event") -> Delta:
+    kind = event.type
     if kind == "content_block_delta" and event.delta:
         return _output(event.delta)
+    if kind == "content_block_start" and event.content_block:
+        return _output(event.content_block)
     if kind == "message_start" and event.message and event.message.usage:
         return Delta(usage=_usage(event.message.usage), echoed_tier=_tier(event.message.usage))
     if kind == "message_delta":
@@ -68,7 +104,7 @@ def read_body(data: bytes) -> Delta:
         raise msgspec.ValidationError("a response without content")
     text = "".join(block.text or "" for block in message.content)
     reasoning = "".join(block.thinking or "" for block in message.content)
-    called = any(block.type == "tool_use" for block in message.content)
+    called = any(block.type in _CALLS for block in message.content)
     return Delta(
         kind=kind_of(text, reasoning, called),
         text=text,
@@ -80,18 +116,19 @@ def read_body(data: bytes) -> Delta:
     )
 
 
-def _output(delta: "_Part") -> Delta:
-    text, reasoning, tool = delta.text or "", delta.thinking or "", delta.partial_json or ""
-    return Delta(kind=kind_of(text, reasoning, bool(tool)), text=text, reasoning=reasoning, tool=tool)
+def _output(part: "_Part") -> Delta:
+    text, reasoning, tool = part.text or "", part.thinking or "", part.partial_json or ""
+    return Delta(kind=_kind(part), text=text, reasoning=reasoning, tool=tool)
+
+
+def _kind(part: "_Part") -> EventKind | None:
+    called = part.type in _CALLS and bool(part.name)
+    return kind_of(part.text or "", part.thinking or "", called or bool(part.partial_json))
 
 
 def _usage(usage: "_Usage") -> Usage:
-    prompt = None
-    if usage.input_tokens is not None:
-        cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
-        prompt = usage.input_tokens + cached
     return Usage(
-        prompt_tokens=prompt,
+        uncached_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cached_tokens=usage.cache_read_input_tokens,
         cache_write_tokens=usage.cache_creation_input_tokens,
@@ -102,7 +139,7 @@ def _tier(usage: "_Usage") -> str | None:
     return usage.speed or usage.service_tier
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     input_tokens: Count | None = None
     output_tokens: Count | None = None
     cache_creation_input_tokens: Count | None = None
@@ -111,11 +148,12 @@ class _Usage(msgspec.Struct):
     speed: str | None = None
 
 
-class _Part(msgspec.Struct):
+class _Part(msgspec.Struct, gc=False):
     type: str | None = None
     text: str | None = None
     thinking: str | None = None
     partial_json: str | None = None
+    name: str | None = None
     stop_reason: str | None = None
 
 
@@ -130,6 +168,7 @@ class _Event(msgspec.Struct):
     type: str | None = None
     message: _Message | None = None
     delta: _Part | None = None
+    content_block: _Part | None = None
     usage: _Usage | None = None
     error: Any = None
 

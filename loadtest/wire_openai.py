@@ -1,5 +1,7 @@
 """OpenAI-compatible chat completions: request bodies out, event JSON in. Pure.
 
+Answers of the older completions API are read here too: they differ in ``choices[].text`` alone.
+
 Field names after the ``openai`` Python SDK's types (2026) and the servers that speak them: vLLM sends
 ``reasoning``, SGLang, llama.cpp and DeepSeek ``reasoning_content``. Rules for whoever edits this file:
 
@@ -13,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from loadtest.delta import END_MARK, NOTHING, Count, Delta, Usage, error_line, kind_of
+from loadtest.body import turns, with_tier
+from loadtest.delta import END_MARK, NOTHING, Count, Delta, Usage, error_line, kind_of, output, skimmed
 from loadtest.plan import Plan
 from loadtest.workload import Message, Request
 
@@ -26,27 +29,28 @@ def headers(key: str) -> dict[str, str]:
 
 
 def body(plan: Plan, request: Request, *, model: str, messages: Sequence[Message]) -> bytes:
-    """The body of one request: all messages, streamed, with usage asked for.
+    """The body of one request: all messages, and usage asked for where the answer is streamed.
 
-    The tier's own fields come last and win; tables in them are merged key by key, so that a tier can add to
-    ``stream_options``. A tier that sets ``max_completion_tokens`` (which some models demand) drops the older
-    ``max_tokens``.
+    A tier that sets ``max_completion_tokens`` (which some models demand) drops the older ``max_tokens``.
     """
-    fields: dict[str, Any] = {
-        "model": model,
-        "messages": [{"role": message.role, "content": message.text} for message in messages],
-        "max_tokens": request.max_tokens,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    if plan.workload.ignore_eos:
-        fields["ignore_eos"] = True
-    for key, value in request.tier.body.items():
-        present = fields.get(key)
-        fields[key] = present | value if isinstance(present, dict) and isinstance(value, dict) else value
+    fields = {"model": model, "messages": turns(messages)} | how(plan, request, length="max_tokens")
+    fields = with_tier(fields, request)
     if "max_completion_tokens" in fields:
         del fields["max_tokens"]
     return msgspec.json.encode(fields)
+
+
+def how(plan: Plan, request: Request, *, length: str) -> dict[str, Any]:
+    """How to answer, said alike in two APIs of OpenAI; ``length`` is the name of the output's bound."""
+    work = plan.workload
+    fields: dict[str, Any] = {length: request.max_tokens, "stream": work.stream}
+    if work.stream:
+        fields["stream_options"] = {"include_usage": True}
+    if work.stop:
+        fields["stop"] = work.stop
+    if work.ignore_eos:
+        fields["ignore_eos"] = True
+    return fields
 
 
 def read_event(name: bytes, data: bytes) -> Delta:
@@ -57,11 +61,41 @@ def read_event(name: bytes, data: bytes) -> Delta:
         return NOTHING
     chunk = _decode_chunk(data)
     if chunk.error or name == b"error":
-        return Delta(error=error_line(chunk.error or data.decode()))
-    usage, choices = chunk.usage, chunk.choices
-    if choices and len(choices) == 1 and usage is None:
-        return _one_choice(choices[0].delta or _EMPTY, choices[0].finish_reason, None, chunk.service_tier)
-    return _choices(choices or [], usage, chunk.service_tier)
+        return Delta(error=error_line(chunk.error or data.decode("utf-8", "replace")))
+    if chunk.choices is None and chunk.usage is None and (found := _bare_error(data)):
+        return Delta(error=error_line(found))
+    return _choices(chunk.choices or [], chunk.usage, chunk.service_tier)
+
+
+def skim(events: list[bytes]) -> list[Delta] | None:
+    """Read the data of many events, less their output; None if one needs a closer look.
+
+    Raises msgspec.DecodeError as ``read_event`` does.
+    """
+    deltas: list[Delta] = []
+    for data in events:
+        chunk = _decode_chunk(data)
+        choices, tier = chunk.choices, chunk.service_tier
+        if choices and len(choices) == 1 and chunk.usage is None and not chunk.error:
+            choice = choices[0]
+            part = choice.delta
+            if part is not None and not choice.finish_reason and not part.tool_calls:
+                if part.content or part.refusal or choice.text:
+                    deltas.append(output("text", tier))
+                    continue
+                if part.reasoning or part.reasoning_content:
+                    deltas.append(output("reasoning", tier))
+                    continue
+        if chunk.error or (choices is None and chunk.usage is None):
+            return None
+        deltas.append(skimmed(_choices(choices or [], chunk.usage, tier)))
+    return deltas
+
+
+def _bare_error(data: bytes) -> dict[str, Any] | None:
+    """An error object that stands by itself, as older vLLM sends it: ``{"object": "error", …}``."""
+    document = msgspec.json.decode(data)
+    return document if document.get("object") == "error" or document.get("type") == "error" else None
 
 
 def read_body(data: bytes) -> Delta:
@@ -75,29 +109,24 @@ def read_body(data: bytes) -> Delta:
 
 
 def _choices(choices: "list[_Choice]", usage: "_Usage | None", tier: str | None) -> Delta:
-    """Several choices, or none, in one event: their output taken together."""
-    parts = [choice.delta or choice.message or _EMPTY for choice in choices]
-    merged = _Message(
-        content="".join(part.content or "" for part in parts),
-        refusal="".join(part.refusal or "" for part in parts),
-        reasoning="".join(part.reasoning or part.reasoning_content or "" for part in parts),
-        tool_calls=[call for part in parts for call in part.tool_calls or ()],
-    )
-    finish = next((choice.finish_reason for choice in choices if choice.finish_reason), None)
-    return _one_choice(merged, finish, usage, tier)
-
-
-def _one_choice(part: "_Message", finish: str | None, usage: "_Usage | None", tier: str | None) -> Delta:
-    text = part.content or part.refusal or ""
-    reasoning = part.reasoning or part.reasoning_content or ""
-    tool, called = _tool(part.tool_calls) if part.tool_calls else ("", False)
+    """The choices of one event, most often one or none: their output taken together."""
+    text = reasoning = tool = ""
+    called, finish = False, None
+    for choice in choices:
+        part = choice.delta or choice.message or _EMPTY
+        text += part.content or part.refusal or choice.text or ""
+        reasoning += part.reasoning or part.reasoning_content or ""
+        finish = finish or choice.finish_reason
+        if part.tool_calls:
+            arguments, any_called = _tool(part.tool_calls)
+            tool, called = tool + arguments, called or any_called
     return Delta(
         kind=kind_of(text, reasoning, called),
         text=text,
         reasoning=reasoning,
         tool=tool,
-        terminal=finish is not None,
-        finish_reason=finish,
+        terminal=bool(finish),  # some servers send "" until the end
+        finish_reason=finish or None,
         usage=_usage(usage) if usage else None,
         echoed_tier=tier,
     )
@@ -111,24 +140,26 @@ def _tool(calls: "list[_ToolCall]") -> tuple[str, bool]:
 
 
 def _usage(usage: "_Usage") -> Usage:
-    details = usage.prompt_tokens_details
+    details = usage.prompt_tokens_details or _NO_DETAILS
+    cached = details.cached_tokens
     return Usage(
         prompt_tokens=usage.prompt_tokens,
         output_tokens=usage.completion_tokens,
-        cached_tokens=details.cached_tokens if details else None,
+        cached_tokens=usage.prompt_cache_hit_tokens if cached is None else cached,
+        cache_write_tokens=details.cache_write_tokens,
     )
 
 
-class _Function(msgspec.Struct):
+class _Function(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: str | None = None
 
 
-class _ToolCall(msgspec.Struct):
+class _ToolCall(msgspec.Struct, gc=False):
     function: _Function | None = None
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     content: str | None = None
     refusal: str | None = None
     reasoning: str | None = None
@@ -136,23 +167,27 @@ class _Message(msgspec.Struct):
     tool_calls: list[_ToolCall] | None = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     delta: _Message | None = None
     message: _Message | None = None
+    text: str | None = None
     finish_reason: str | None = None
 
 
-class _PromptDetails(msgspec.Struct):
+class _PromptDetails(msgspec.Struct, gc=False):
     cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
+    prompt_cache_hit_tokens: Count | None = None
+    """DeepSeek's name for cached tokens."""
 
 
-class _Chunk(msgspec.Struct):
+class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     service_tier: str | None = None
@@ -160,4 +195,5 @@ class _Chunk(msgspec.Struct):
 
 
 _EMPTY = _Message()
+_NO_DETAILS = _PromptDetails()
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest import endpoint, timeline, workload
+from loadtest import endpoint, reading, timeline, workload
 from loadtest.exchange import Exchange
 from loadtest.framing import ResponseFramer
 from loadtest.message import MessageBuilder
 from loadtest.plan import Closed, Plan, Stage, Target, Tier, Workload
 from loadtest.records import RequestRecord
-from loadtest.sse import EventReader
 from loadtest.wire import WIRES
 from loadtest.workload import Request
 from mockserver import config, text, wire_openai
@@ -91,13 +90,6 @@ def recorded(request: Request, exchange: Exchange) -> RequestRecord:
     return timeline.record(request, exchange, WIRE, model=TARGET.model, scheduled_ns=0)
 
 
-def said(exchange: Exchange) -> str:
-    """The text that the client reads out of a stream."""
-    reader = EventReader()
-    events = [event for _, piece in exchange.pieces for event in reader.receive(piece)]
-    return "".join(WIRE.read_event(name, data).text for name, data in events)
-
-
 @given(
     tier=TIERS,
     prompt_tokens=st.integers(1, 300),
@@ -122,7 +114,7 @@ def test_a_stream_is_recorded_as_the_mock_means_it_wherever_it_is_cut(
     exchange = received(as_http(list(streamed(served(plan, request, job_id)))), cuts)
     record = recorded(request, exchange)
     assert (record.outcome, record.detail, record.status) == ("ok", "", 200)
-    assert said(exchange) == text.output(job_id, max_tokens)
+    assert reading.answer(exchange, WIRE) == text.output(job_id, max_tokens)
     assert len(record.event_ns) == record.output_tokens == max_tokens
     assert record.event_kinds == [("text", max_tokens)]
     assert record.first_text_ns == record.event_ns[0]
@@ -154,7 +146,7 @@ def test_each_token_is_stamped_with_the_read_that_brought_its_last_byte(
 
 @given(tier=TIERS, max_tokens=st.integers(1, 60), job_id=JOBS, cuts=CUTS)
 @settings(deadline=None)
-def test_an_answer_that_was_not_streamed_says_the_same_in_one_event(
+def test_an_answer_that_was_not_streamed_says_the_same_at_its_end(
     tier: tuple[dict[str, Any], str], max_tokens: int, job_id: int, cuts: set[int]
 ) -> None:
     body, echo = tier
@@ -164,10 +156,9 @@ def test_an_answer_that_was_not_streamed_says_the_same_in_one_event(
     exchange = received(as_http([reply.body()], kind="application/json"), cuts)
     record = recorded(request, exchange)
     assert (record.outcome, record.finish_reason, record.echoed_tier) == ("ok", "length", echo)
-    assert record.event_kinds == [("text", 1)]
-    assert (record.prompt_tokens, record.output_tokens, record.event_tokens) == (8, max_tokens, [max_tokens])
-    whole = b"".join(piece for _, piece in exchange.pieces)
-    assert WIRE.read_body(whole).text == text.output(job_id, max_tokens)
+    assert (record.streamed, record.event_ns, record.first_text_ns) == (False, [], None)
+    assert (record.prompt_tokens, record.output_tokens) == (8, max_tokens)
+    assert reading.answer(exchange, WIRE) == text.output(job_id, max_tokens)
 
 
 @given(tokens=st.integers(1, 8), end=st.integers(1, 4000), cuts=CUTS)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest import timeline
+from loadtest import derive, timeline
 from loadtest.exchange import Ending, Exchange
 from loadtest.plan import Tier
 from loadtest.records import OUTCOMES, RequestRecord, encode_line
@@ -187,14 +187,24 @@ def test_without_usage_the_count_of_events_is_marked_as_a_stand_in() -> None:
     assert record(exchange([(1, STOP)])).tokens_source is None
 
 
-def test_an_answer_that_was_not_streamed_is_one_event_at_its_last_byte() -> None:
+def test_an_answer_that_was_not_streamed_has_an_end_and_no_instant_of_a_token() -> None:
     document = {
         "choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 7},
     }
     data = json.dumps(document).encode()
     made = record(exchange([(4, data[:10]), (8, data[10:])], headers={"content-type": "application/json"}))
-    assert (made.outcome, made.event_ns, made.output_tokens) == ("ok", [8], 7)
+    assert (made.outcome, made.streamed, made.output_tokens) == ("ok", False, 7)
+    assert (made.event_ns, made.event_kinds, made.event_tokens, made.first_text_ns) == ([], [], None, None)
+    assert derive.e2e_s(made) == 0.099
+    assert derive.ttft_s(made) is derive.first_text_s(made) is derive.tpot_s(made) is None
+    assert record(exchange(GOOD)).streamed
+
+
+def test_without_usage_the_tokens_of_an_answer_that_was_not_streamed_are_unknown() -> None:
+    whole = json.dumps({"choices": [{"message": {"content": "hello"}}]}).encode()
+    made = record(exchange([(4, whole)], headers={"content-type": "application/json"}))
+    assert (made.outcome, made.output_tokens, made.tokens_source) == ("ok", None, None)
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", ""])

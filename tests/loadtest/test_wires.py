@@ -214,7 +214,7 @@ def test_the_prompt_is_uncached_input_plus_cache_reads_and_writes() -> None:
     usage = {"input_tokens": 5, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 300}
     delta = anthropic({"type": "message_start", "message": {"usage": usage | {"output_tokens": 1}}})
     assert delta.usage is not None
-    assert delta.usage.prompt_tokens == 325
+    assert delta.usage.whole_prompt_tokens == 325
     assert (delta.usage.cached_tokens, delta.usage.cache_write_tokens) == (300, 20)
 
 
