@@ -132,6 +132,27 @@ class ClientHealth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Share of all events that came in one read with an earlier one."""
 
 
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One of several processes that sent a run's requests."""
+
+    name: str
+    """As in the name of its file, ``requests-NAME.jsonl``."""
+    requests: int
+    """How many of its records are there."""
+    cpu_s: float
+    """CPU seconds of its process over the run."""
+    cpu_max_ratio: float | None = None
+    """CPU time per wall time in its busiest second."""
+    lost: str = ""
+    """Why the run went on without it, or why records of it are missing; empty if all went well."""
+    clock_offset_ns: int = 0
+    """How far its monotonic clock was ahead of the master's, by which its instants were moved; 0 on one machine,
+    where the two are one clock."""
+    clock_error_ns: int = 0
+    """The most by which its instants can lie beside the master's axis: half of the quickest round trip, and how
+    far the clocks drifted apart while the run lasted. Durations within one record do not suffer from it."""
+
+
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """run.json: what was run, against whom, and how it ended."""
 
@@ -149,6 +170,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     client: ClientHealth | None = None
     environment: dict[str, str] = {}
     """Python, kernel, CPU count, package versions: what is needed to compare two runs."""
+    workers: list[WorkerInfo] = []
+    """The processes that sent, where there were several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +196,11 @@ def decode_line(line: bytes) -> RequestRecord | None:
         return None
 
 
+def decode_lines(lines: bytes) -> list[RequestRecord]:
+    """Decode whole lines of JSON. Raises msgspec.DecodeError if one of them is no record."""
+    return _DECODER.decode_lines(lines)
+
+
 class RecordWriter:
     """Appends records to ``requests-<worker>.jsonl``; what was flushed survives any later crash.
 
@@ -188,6 +216,10 @@ class RecordWriter:
     def append(self, record: RequestRecord) -> None:
         """Buffer one record."""
         self._pending += encode_line(record)
+
+    def append_lines(self, lines: bytes) -> None:
+        """Buffer records that are lines already."""
+        self._pending += lines
 
     def flush(self) -> None:
         """Write all buffered records."""
