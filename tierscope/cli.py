@@ -110,7 +110,7 @@ def serve(
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})
 def run(
     context: typer.Context,
-    plan: Annotated[str, typer.Argument(help="A shipped plan's name (ab, smoke, sweep) or a TOML file.")],
+    plan: Annotated[str, typer.Argument(help="A shipped plan's name (ab, smoke, steady, …) or a TOML file.")],
     url: Annotated[str, typer.Option(help="Where the server is: http://host:port, with or without /v1.")],
     model: Annotated[
         str | None, typer.Option(help="The model to ask for; left out, the server is asked what it has.")

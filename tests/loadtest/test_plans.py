@@ -24,7 +24,7 @@ arrivals = { kind = "closed", streams = 2 }
 
 
 def test_every_shipped_plan_is_valid_and_says_what_it_is_for() -> None:
-    assert {"ab", "smoke", "sweep"} <= set(plan.shipped())
+    assert {"ab", "ramp", "session", "smoke", "steady", "sweep"} <= set(plan.shipped())
     for name in plan.shipped():
         loaded = plan.load(name)
         assert loaded.name == name
@@ -95,7 +95,7 @@ def test_what_is_wrong_with_a_plan_is_said_in_one_line(
 
 
 def test_a_plan_that_is_not_there_is_said_with_those_that_are() -> None:
-    with pytest.raises(BadInputError, match=r"plan 'nope': .*ab, smoke, sweep"):
+    with pytest.raises(BadInputError, match=r"plan 'nope': .*ab, ramp, session, smoke, steady, sweep"):
         plan.load("nope")
 
 
