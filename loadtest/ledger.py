@@ -13,11 +13,13 @@ from typing import Literal
 
 from loadtest import derive, exposition, progress
 from loadtest.counts import StageCounts
+from loadtest.health import Health, Punctuality
 from loadtest.metrics import RunMetrics
 from loadtest.plan import Closed
 from loadtest.recorder import Recorder
 from loadtest.records import ClientHealth, RequestRecord, RunInfo, StampSource
 from loadtest.run_config import RunConfig
+from loadtest.status import ClientStatus, Status
 from loadtest.tally import Tally
 from tierscope.errors import RunFailedError
 
@@ -30,6 +32,10 @@ class Listeners:
     """A line for people."""
     seen: Callable[[RequestRecord, int], None]
     """Each record, with the bytes of its body."""
+    show: Callable[[Status], None] | None = None
+    """How the run stands, once a second, if anybody looks."""
+    quiet: bool = False
+    """Say nothing while a stage lasts: somebody draws how it goes."""
 
 
 class Ledger:
@@ -50,7 +56,9 @@ class Ledger:
         self._config = config
         self._listeners = listeners
         self._fail = fail
-        self._figures = progress.TierFigures(())
+        self.punctuality = Punctuality()
+        self._stamp_source = stamp_source
+        self._figures = progress.StageFigures(())
         self._recorder: Recorder | None = None
 
     def open(self, info: RunInfo) -> None:
@@ -61,7 +69,8 @@ class Ledger:
         """A stage is opened; counts and figures that are shown are its own from here on."""
         self.stage = self.stages[name]
         self.stage.began_ns = now_ns
-        self._figures = progress.TierFigures([tier.name for tier in self._config.plan.tiers])
+        self.metrics.gauges.stage = name
+        self._figures = progress.StageFigures([tier.name for tier in self._config.plan.tiers])
 
     def started(self, stage: str, tier: str) -> None:
         """A request is under way."""
@@ -78,7 +87,9 @@ class Ledger:
         counts.ended += 1
         counts.failed += record.outcome != "ok"
         paced = not isinstance(counts.stage.arrivals, Closed)
-        self.tally.add(record, derive.lag_s(record) if paced else None)
+        lag_s = derive.lag_s(record) if paced else None
+        self.tally.add(record, lag_s)
+        self.punctuality.add(record, lag_s)
         if why := self.tally.hopeless():
             self._fail(why)
         self._listeners.seen(record, body_bytes)
@@ -94,8 +105,36 @@ class Ledger:
 
     def say_progress(self, *, ended: bool = False) -> None:
         """Say how the stage under way goes, or how it ended."""
-        if self.stage is not None:
+        if self.stage is not None and (ended or not self._listeners.quiet):
             self._listeners.say(progress.line(self.stage, self._figures, ended=ended))
+
+    def watch(self, health: Health, now_ns: int) -> None:
+        """Once a second: refresh the gauges, and show how the run stands if somebody looks."""
+        if self.stage is None:
+            return
+        open_loop = not isinstance(self.stage.stage.arrivals, Closed)
+        started_per_s, ended_per_s = self._figures.rates(now_ns, self.stage)
+        gauges = self.metrics.gauges
+        gauges.cpu_ratio, gauges.hub_late_s = health.cpu_ratio, health.hub_late_s
+        gauges.worst_lag_s = self.tally.worst_lag_s
+        gauges.offered_per_s = started_per_s if open_loop else 0.0
+        if self._listeners.show is not None:
+            self._listeners.show(
+                progress.status(
+                    self.stage,
+                    self._figures,
+                    self._config.plan,
+                    now_ns=now_ns,
+                    rates=(started_per_s, ended_per_s),
+                    client=ClientStatus(
+                        cpu_ratio=health.cpu_ratio,
+                        worst_lag_s=self.tally.worst_lag_s,
+                        hub_late_s=health.hub_late_s,
+                        stamp_source=self._stamp_source,
+                        coalesced_ratio=self._figures.coalesced_ratio,
+                    ),
+                )
+            )
 
     def close(
         self, status: Literal["complete", "partial"], detail: str, *, ended_ns: int, client: ClientHealth

@@ -21,10 +21,11 @@ from typing import Any, NoReturn
 import gevent
 from locust import events
 
-from loadtest import endpoint, exposition, plan, stamps
+from loadtest import endpoint, exposition, plan, scrape, stamps
 from loadtest.message import MessageBuilder
 from loadtest.plan import Target
 from loadtest.run_config import RunConfig
+from loadtest.status_pipe import StatusPipe
 from loadtest.users import PlanShape, PlanUser, Session, say
 from loadtest.wire import WIRES
 from tierscope.errors import BadInputError
@@ -48,6 +49,10 @@ def add_arguments(parser: Any) -> None:
     option("--metrics-port", default="0", metavar="PORT", help="Serve /metrics there; 0 (default): do not.")
     option("--metrics-host", default="127.0.0.1", metavar="HOST", help="Address /metrics is served on.")
     option("--linger-s", default="15", metavar="S", help="Wait so long at most for a last scrape.")
+    option(
+        "--scrape", metavar="URL", help="Record the server's own metrics from there; auto: where they are."
+    )
+    option("--status-fd", metavar="N", help="Write how the run stands there, a line of JSON a second.")
     option("--insecure", action="store_true", help="Accept any TLS certificate.")
     parser.set_defaults(loglevel="WARNING")
     if not {"-h", "--help"} & set(sys.argv):
@@ -63,6 +68,8 @@ def compose(environment: Any, **_: Any) -> None:
         _configure(environment, 1)  # refuses bad input now, not when "start" is pressed
         session = Session(environment, stamps.probe(), lambda number: _configure(environment, number))
         port = _number("--metrics-port", options.metrics_port, 65535)
+        if options.status_fd is not None:
+            session.pipe = StatusPipe(_number("--status-fd", options.status_fd, 2**20))
         linger_s = _number("--linger-s", options.linger_s, 3600)
         if port:
             session.page = exposition.MetricsServer(
@@ -117,6 +124,7 @@ def _configure(environment: Any, number: int) -> RunConfig:
         run_id=run_id + suffix,
         key=WIRES[target.api].key(os.environ),
         insecure=options.insecure,
+        scrape=tuple(scrape.candidates(options.scrape, target.url)) if options.scrape else (),
     )
     where = endpoint.parse(target.url, WIRES[target.api].path)
     MessageBuilder(loaded, target, where, key=config.key, run_id=run_id)

@@ -69,7 +69,9 @@ class RunMetrics:
             "stamp_source": stamp_source,
         }
         self._stages = {stage.name: stage for stage in plan.stages}
-        self._classes = set() if plan.workload.sessions else set(plan.workload.classes)
+        self._classes = set(plan.workload.classes)
+        turns = plan.workload.sessions is not None or not self._classes
+        self._sizes = [*map(str, sorted(self._classes)), *([MIXED] if turns else [])]
         self._in_flight = {tier.name: 0 for tier in plan.tiers}
         self._series: dict[Labels, Series] = {}
         self._requests: dict[tuple[Labels, Outcome], int] = {}
@@ -90,7 +92,7 @@ class RunMetrics:
         self._in_flight[record.requested_tier] -= 1
         served = self._served(record.echoed_tier)
         size = record.prompt_class_tokens
-        prompt_class = str(size) if size in self._classes else MIXED
+        prompt_class = str(size) if size in self._classes and not record.turn else MIXED
         labels = Labels(record.model, record.requested_tier, served, record.stage, prompt_class)
         series = self._series.get(labels) or self._begin(labels, record)
         key = labels, record.outcome
@@ -165,9 +167,8 @@ class RunMetrics:
     def _expect(self, model: str, tier: str, served: str) -> None:
         """Let the series of a tier begin at 0 in all stages, as served and as one that reports nothing."""
         self._expected.setdefault((model, tier), set()).add(served)
-        sizes = sorted(map(str, self._classes)) or [MIXED]
         for stage in self._stages.values():
-            for size in sizes:
+            for size in self._sizes:
                 labels = Labels(model, tier, served, stage.name, size)
                 self._series.setdefault(labels, fresh(stage))
                 for outcome in OUTCOMES:

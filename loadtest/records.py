@@ -120,14 +120,11 @@ class ClientHealth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Longest that an event loop came late to something that was due."""
     clock_stepped_s: float = 0.0
     """By how much the wall clock, which the kernel stamps with, was set while the run lasted, in all."""
-    cpu_max_ratio: float | None = None
-    """CPU time per wall time in the worst second; the mean is ``cpu_s / wall_s``."""
     lag_p99_s: float | None = None
     """99 of 100 open-loop requests left no later (within a bucket of 9 %); None without any."""
     hub_late_p99_s: float | None = None
     """99 of 100 beats, ten a second, of the event loop were no later (within 9 %). Kernel stamps do not care;
     user-space stamps, think times and the sending of requests do."""
-    hub_late_max_s: float | None = None
     coalesced_ratio: float | None = None
     """Share of all events that came in one read with an earlier one."""
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtest.plan import Plan, Target
+from tierscope.prices import Book
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +17,7 @@ class RunConfig:
     run_id: str
     key: str = field(default="", repr=False)
     insecure: bool = False
+    prices: Book | None = None
+    """What requests cost; None: the shipped book."""
+    scrape: tuple[str, ...] = ()
+    """Pages with the server's own metrics: the first that tells something is recorded beside the run."""

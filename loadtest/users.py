@@ -20,10 +20,12 @@ from loadtest.records import RequestRecord
 from loadtest.run import PlanRun
 from loadtest.run_config import RunConfig
 from loadtest.stamps import Stamps
+from loadtest.status import Status
 from tierscope.errors import BadInputError, RunFailedError
 
 if TYPE_CHECKING:
     from loadtest.exposition import MetricsServer
+    from loadtest.status_pipe import StatusPipe
 
 _MOST_SPAWNED_PER_S = 100  # above it Locust warns that spawning becomes unreliable
 
@@ -37,6 +39,9 @@ class Session:
     def __init__(self, environment: Any, stamps: Stamps, configure: Callable[[int], RunConfig]) -> None:
         self.run: PlanRun | None = None
         """The run under way, or the last one."""
+        self.status: Status | None = None
+        """How it stood a second ago at most, if anybody looks."""
+        self.pipe: StatusPipe | None = None
         self.page: MetricsServer | None = None
         self.linger_s = 0.0
         """How long the page stays after a run, at most, for whoever reads it regularly."""
@@ -105,7 +110,14 @@ class Session:
 
     def _begin(self) -> None:
         self._runs += 1
-        run = PlanRun(self._configure(self._runs), self._stamps, Listeners(say=say, seen=self._on_record))
+        looked_at = self.pipe is not None or self._environment.web_ui is not None
+        listeners = Listeners(
+            say=say,
+            seen=self._on_record,
+            show=self._on_status if looked_at else None,
+            quiet=self.pipe is not None,
+        )
+        run = PlanRun(self._configure(self._runs), self._stamps, listeners)
         self._why = ""
         run.begin()
         self.run, self._active = run, True
@@ -120,6 +132,11 @@ class Session:
         bad_input = isinstance(error, BadInputError)
         say(f"{'bad input' if bad_input else 'run failed'}: {error}")
         self._environment.process_exit_code = 2 if bad_input else 3
+
+    def _on_status(self, status: Status) -> None:
+        self.status = status
+        if self.pipe is not None:
+            self.pipe.write(status)
 
     def _on_record(self, record: RequestRecord, body_bytes: int) -> None:
         """Feed Locust's statistics. Its unit is the millisecond."""

@@ -219,27 +219,32 @@ def test_tokens_that_only_events_tell_are_no_tokens_per_event() -> None:
     assert value(metrics, "tierscope_tokens_per_event_count") == 0
 
 
+CLASSES = Workload(prompt_tokens=(64, 128), output_tokens=8)
+DRAWN = Workload(prompt_tokens=Uniform(minimum=1, maximum=9), output_tokens=8)
+TURNS = Workload(prompt_tokens=(64,), output_tokens=8, sessions=Sessions(turns=2, turn_tokens=64))
+
+
 @pytest.mark.parametrize(
-    ("workload", "size", "label"),
+    ("workload", "size", "turn", "label"),
     [
-        (Workload(prompt_tokens=(64, 128), output_tokens=8), 128, "128"),
-        (Workload(prompt_tokens=(64, 128), output_tokens=8), 129, "mixed"),
-        (Workload(prompt_tokens=Uniform(minimum=1, maximum=9), output_tokens=8), 5, "mixed"),
-        (
-            Workload(prompt_tokens=(64,), output_tokens=8, sessions=Sessions(turns=2, turn_tokens=9)),
-            64,
-            "mixed",
-        ),
+        (CLASSES, 128, 0, "128"),
+        (CLASSES, 129, 0, "mixed"),
+        (DRAWN, 5, 0, "mixed"),
+        (TURNS, 64, 0, "64"),
+        (TURNS, 64, 1, "mixed"),
     ],
 )
-def test_the_prompt_class_is_one_of_the_plans_or_mixed(workload: Workload, size: int, label: str) -> None:
+def test_the_prompt_class_is_one_of_the_plans_or_mixed(
+    workload: Workload, size: int, turn: int, label: str
+) -> None:
     plan = msgspec.structs.replace(PLAN, workload=workload)
-    before, metrics = page(fresh(plan)), page(after(record(prompt_class_tokens=size), plan=plan))
+    before = page(fresh(plan))
+    metrics = page(after(record(prompt_class_tokens=size, turn=turn), plan=plan))
     assert value(metrics, "tierscope_requests_total", outcome="ok", prompt_class=label) == 1
     assert value(metrics, "tierscope_ttft_seconds_count", prompt_class=label) == 1
     sizes = {dict(have)["prompt_class"] for n, have in metrics if n == "tierscope_requests_total"}
     assert sizes <= {str(tokens) for tokens in workload.classes} | {"mixed"}
-    if label in {dict(have).get("prompt_class") for _, have in before}:
+    if size in workload.classes or not workload.classes:  # which was sure to come
         assert before.keys() == metrics.keys()
 
 
