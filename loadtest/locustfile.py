@@ -124,6 +124,7 @@ def _configure(environment: Any, number: int) -> RunConfig:
         run_id=run_id + suffix,
         key=WIRES[target.api].key(os.environ),
         insecure=options.insecure,
+        files_from=plan.folder_of(options.plan).absolute(),
         scrape=tuple(scrape.candidates(options.scrape, target.url)) if options.scrape else (),
     )
     where = endpoint.parse(target.url, WIRES[target.api].path)

@@ -19,5 +19,7 @@ class RunConfig:
     insecure: bool = False
     prices: Book | None = None
     """What requests cost; None: the shipped book."""
+    files_from: Path = Path()
+    """Where the files that the plan names are found, on every machine that sends."""
     scrape: tuple[str, ...] = ()
     """Pages with the server's own metrics: the first that tells something is recorded beside the run."""
