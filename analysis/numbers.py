@@ -105,12 +105,12 @@ def split(found: Estimate, unit: Unit) -> tuple[str, str]:
         return shown, ""
     if low is None or high is None:
         return shown, f"≤ {ends[1]}" if low is None else f"≥ {ends[0]}"
-    level = "" if found.level == 0.95 else f" at {_level(found.level)}"
+    at = "" if found.level == 0.95 else f" at {level_of(found.level)}"
     dash = " to " if low < 0 else "–"
-    return shown, f"{ends[0]}{dash}{ends[1]}{level}"
+    return shown, f"{ends[0]}{dash}{ends[1]}{at}"
 
 
-def _level(level: float) -> str:
+def level_of(level: float) -> str:
     """Write an interval's level with two digits of what is missing to certainty: 99.81 %, never 100 %."""
     missing = 100 * (1 - level)
     return f"{100 - missing:.{max(0, _decimals(missing, 2))}f} %"

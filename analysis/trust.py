@@ -2,18 +2,17 @@
 
 import numpy as np
 
-from analysis import numbers, trust_server
-from analysis.model import Level, TrustItem
+from analysis import numbers, sequential, trust_client, trust_server
+from analysis.model import TrustItem
 from analysis.phrases import percent
 from analysis.table import Requests
+from analysis.trust_client import graded
 from analysis.trust_server import item
-from loadtest.plan import Closed
-from loadtest.records import ClientHealth, RunInfo
+from loadtest.records import RunInfo
 
-COALESCED_CAUTION, COALESCED_BAD = 0.05, 0.30
-CPU_CAUTION, CPU_BAD = 0.7, 0.9
-LAG_CAUTION_S, LAG_BAD_S = 0.005, 0.050
 FAILED_CAUTION, FAILED_BAD = 0.01, 0.10
+LENGTH_CAUTION, LENGTH_BAD = 0.05, 0.25
+"""Median distance of prompts from the length aimed at, as a share of it."""
 
 
 def judge(infos: tuple[RunInfo, ...], requests: Requests, tiers: list[str]) -> list[TrustItem]:
@@ -23,75 +22,14 @@ def judge(infos: tuple[RunInfo, ...], requests: Requests, tiers: list[str]) -> l
     """
     good = requests.where(requests.text_is("outcome", "ok"))
     return [
-        _stamps(infos, requests),
-        _coalescing(requests),
-        *_client(infos),
+        *trust_client.judge(infos, requests, tiers),
         _failures(requests),
         _completeness(infos),
+        *_looks(infos, requests),
+        *_not_streamed(good),
+        *_prompt_lengths(good),
         *trust_server.judge(infos[0].plan, good, tiers),
     ]
-
-
-def _graded(value: float, caution: float, bad: float) -> Level:
-    return "bad" if value >= bad else "caution" if value >= caution else "good"
-
-
-def _stamps(infos: tuple[RunInfo, ...], requests: Requests) -> TrustItem:
-    sources = set(requests.text("stamp_source").tolist())
-    if sources <= {"virtual"}:
-        return item("stamps", "good", "Simulated: instants are exact, in virtual time.")
-    if "user" not in sources:
-        return item("stamps", "good", "Arrivals were stamped by the kernel, whatever the client was doing.")
-    notes = {info.client.stamp_note for info in infos if info.client and info.client.stamp_note}
-    why = f" ({'; '.join(sorted(notes))})" if notes else ""
-    return item(
-        "stamps",
-        "caution",
-        f"Arrivals were stamped by the client itself{why}; a busy client stamps late, by milliseconds.",
-    )
-
-
-def _coalescing(requests: Requests) -> TrustItem:
-    events = float(np.diff(requests.offsets).sum())
-    share = float(requests.column("coalesced_events").sum()) / events if events else 0.0
-    level = _graded(share, COALESCED_CAUTION, COALESCED_BAD)
-    if level == "good":
-        sentence = f"{percent(round(share, 4))} of events came in one read with an earlier one."
-    else:
-        sentence = (
-            f"{percent(round(share, 4))} of events came in one read with an earlier one, so their stamps are "
-            "upper bounds: a proxy, or a server that sends several tokens at once."
-        )
-    return item("coalescing", level, sentence)
-
-
-def _client(infos: tuple[RunInfo, ...]) -> list[TrustItem]:
-    healths = [info.client for info in infos if info.client is not None]
-    if all(info.simulated for info in infos):
-        return []
-    if not healths:
-        return [item("client", "caution", "The client's own load and lag were not recorded.")]
-    paced = any(not isinstance(stage.arrivals, Closed) for info in infos for stage in info.plan.stages)
-    # A closed loop has no schedule that it could be late for.
-    return [_cpu(healths), *([_lag(healths)] if paced else [])]
-
-
-def _cpu(healths: list[ClientHealth]) -> TrustItem:
-    ratio = max(health.cpu_s / health.wall_s if health.wall_s > 0 else 0.0 for health in healths)
-    level = _graded(ratio, CPU_CAUTION, CPU_BAD)
-    sentence = f"The client used {percent(round(ratio, 3))} of one core."
-    if level != "good":
-        sentence += " It may be the bottleneck: ask for fewer streams, or for less from each."
-    return item("client CPU", level, sentence)
-
-
-def _lag(healths: list[ClientHealth]) -> TrustItem:
-    lag_s = max(health.worst_lag_s for health in healths)
-    level = _graded(lag_s, LAG_CAUTION_S, LAG_BAD_S)
-    sentence = f"Requests left at most {numbers.duration(lag_s)} late."
-    if level != "good":
-        sentence += " TTFT from scheduled contains it, TTFT from sent does not."
-    return item("client lag", level, sentence)
 
 
 def _failures(requests: Requests) -> TrustItem:
@@ -104,7 +42,7 @@ def _failures(requests: Requests) -> TrustItem:
     share = failed / total
     return item(
         "failures",
-        _graded(share, FAILED_CAUTION, FAILED_BAD),
+        graded(share, FAILED_CAUTION, FAILED_BAD),
         f"{failed} of {numbers.counted(total, 'measured request')} failed ({percent(round(share, 4))}); "
         "latencies are of those that succeeded, and slow ones may be among the failed.",
     )
@@ -112,12 +50,77 @@ def _failures(requests: Requests) -> TrustItem:
 
 def _completeness(infos: tuple[RunInfo, ...]) -> TrustItem:
     cut = [info for info in infos if info.status != "complete"]
-    if not cut:
-        return item("completeness", "good", "The run went through its whole plan.")
-    why = "; ".join(sorted({info.status_detail for info in cut if info.status_detail}))
-    return item(
-        "completeness",
-        "caution",
-        f"{len(cut)} of {numbers.counted(len(infos), 'run')} did not end in order"
-        f"{f' ({why})' if why else ''}; what was recorded before is in the report.",
-    )
+    if cut:
+        return item(
+            "completeness",
+            "caution",
+            f"{len(cut)} of {numbers.counted(len(infos), 'run')} did not end in order{_why(cut)}; what was "
+            "recorded before is in the report.",
+        )
+    early = [info for info in infos if info.status_detail]
+    if early:
+        return item("completeness", "good", f"Ended in order before its plan was through{_why(early)}.")
+    return item("completeness", "good", "The run went through its whole plan.")
+
+
+def _why(infos: list[RunInfo]) -> str:
+    why = "; ".join(sorted({info.status_detail.rstrip(".") for info in infos if info.status_detail}))
+    return f" ({why})" if why else ""
+
+
+def _looks(infos: tuple[RunInfo, ...], requests: Requests) -> list[TrustItem]:
+    """How a run that was to stop at its verdict was looked at, and at what level it is judged for that."""
+    run = requests.column("run")
+    found = []
+    for number, info in enumerate(infos):
+        looks = sequential.looks_of(info)
+        if looks is None or info.simulated:
+            continue
+        share = sequential.share_seen(info, int(np.sum(run == number)))
+        level = numbers.level_of(1 - looks.significance(share))
+        found.append(
+            item(
+                "looks",
+                "good",
+                f"The run was to end at its verdict and looked at up to {looks.had(share)} of "
+                f"{len(looks.shares)} times: the verdict is given at {level}, so that over all looks each of "
+                f"its claims keeps an error of {percent(sequential.ERROR)}.",
+            )
+        )
+    return found
+
+
+def _not_streamed(good: Requests) -> list[TrustItem]:
+    whole = int(np.sum(np.diff(good.offsets) == 0))  # a streamed answer without any event is no success
+    if not whole:
+        return []
+    return [
+        item(
+            "streaming",
+            "caution",
+            f"{numbers.counted(whole, 'answer')} came as one document: only E2E is measured of them, neither "
+            "TTFT nor a decode speed.",
+        )
+    ]
+
+
+def _prompt_lengths(good: Requests) -> list[TrustItem]:
+    """How far prompts, as the server counted them, were from what was aimed at."""
+    aimed, counted = good.column("prompt_class_tokens"), good.column("prompt_tokens")
+    known = (aimed > 0) & np.isfinite(counted)
+    if not known.any():
+        return []
+    off = np.abs(counted[known] / aimed[known] - 1)
+    typical, worst = float(np.median(off)), float(off.max())
+    level = graded(typical, LENGTH_CAUTION, LENGTH_BAD)
+    if level == "good":
+        return []
+    return [
+        item(
+            "prompt lengths",
+            level,
+            f"Prompts were {percent(round(typical, 3))} off the length aimed at in the median and "
+            f"{percent(round(worst, 3))} at worst: lengths in this report are those that the server counted, "
+            "and not those of the plan.",
+        )
+    ]

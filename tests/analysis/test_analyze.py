@@ -10,8 +10,8 @@ import pytest
 
 from analysis.analyze import analyze
 from analysis.model import Report
-from loadtest.plan import Closed, Plan, Poisson, Stage, Tier, Workload
-from loadtest.records import ClientHealth, RequestRecord
+from loadtest.plan import Closed, Plan, Stage, Tier, Workload
+from loadtest.records import RequestRecord
 from mockserver.hardware import Deployment
 from tierscope.errors import BadInputError
 
@@ -259,27 +259,6 @@ def test_an_echo_in_some_responses_only_is_not_taken_for_all(folder: "Folder", d
     level, sentence = item(analyze([folder(records)]), "tier echo")
     assert level == "caution"
     assert "in 16 of 80 responses" in sentence
-
-
-def test_a_busy_late_or_badly_stamped_client_is_told(
-    folder: "Folder", drawn: Any, plan_for: Callable[..., Plan]
-) -> None:
-    health = ClientHealth(
-        cpu_s=9.5,
-        wall_s=10.0,
-        worst_lag_s=0.2,
-        connections_opened=8,
-        stamp_source="user",
-        stamp_note="the probe saw no kernel stamps",
-    )
-    paced = Stage(name="compare", arrivals=Poisson(rate_per_s=5.0), requests=80)
-    plan = plan_for(["standard", "fast"], stages=(paced,))
-    report = analyze([folder(changed(drawn(), stamp_source="user"), client=health, plan=plan)])
-    assert item(report, "client CPU")[0] == "bad"
-    assert item(report, "client lag")[0] == "bad"
-    level, sentence = item(report, "stamps")
-    assert level == "caution"
-    assert "probe" in sentence
 
 
 def test_tokens_counted_by_events_and_cached_prompts_are_told(folder: "Folder", drawn: Any) -> None:
