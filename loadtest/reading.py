@@ -170,7 +170,7 @@ def _folded(exchange: Exchange, deltas: list[Delta], ends: list[int]) -> Reading
         if delta.kind is not None:
             coalesced += brought
             brought = True
-        again = delta if delta.kind and not delta.usage else None
+        again = delta if delta.kind else None
     reading.coalesced = coalesced
     return reading
 

@@ -1,4 +1,4 @@
-"""Both APIs: what a request says, and what an event means, after the vendors' published types."""
+"""What an event means in OpenAI's chat and Anthropic's messages, after the vendors' published types."""
 
 import json
 from typing import Any
@@ -9,25 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest import wire_anthropic, wire_openai
-from loadtest.delta import Delta
-from loadtest.plan import Arrivals, Closed, Plan, Stage, Tier, Workload
+from loadtest.delta import Delta, Usage
 from loadtest.wire import WIRES
-from loadtest.workload import Message, Request
-
-ARRIVALS: Arrivals = Closed(streams=1)
-PLAN = Plan(
-    name="p",
-    stages=(Stage(name="s", arrivals=ARRIVALS, requests=1),),
-    workload=Workload(prompt_tokens=(4,), output_tokens=8),
-)
-
-
-def request(tier: Tier) -> Request:
-    return Request(index=0, stage="s", warmup=False, tier=tier, prompt_tokens=4, max_tokens=8)
-
-
-def openai_body(tier: Tier, plan: Plan = PLAN) -> Any:
-    return json.loads(wire_openai.body(plan, request(tier), model="m", messages=[Message("user", "one two")]))
 
 
 def openai(document: object) -> Delta:
@@ -40,53 +23,6 @@ def anthropic(document: object, name: bytes = b"") -> Delta:
 
 def chunk(delta: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": None} | more]}
-
-
-# OpenAI, out
-
-
-def test_a_chat_request_asks_for_a_stream_with_usage_and_an_exact_length() -> None:
-    assert openai_body(Tier(name="a")) == {
-        "model": "m",
-        "messages": [{"role": "user", "content": "one two"}],
-        "max_tokens": 8,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "ignore_eos": True,
-    }
-
-
-def test_a_strict_server_is_not_sent_a_field_it_does_not_know() -> None:
-    strict = msgspec.structs.replace(PLAN, workload=msgspec.structs.replace(PLAN.workload, ignore_eos=False))
-    assert "ignore_eos" not in openai_body(Tier(name="a"), strict)
-
-
-def test_a_tier_adds_its_own_fields_and_wins() -> None:
-    tier = Tier(
-        name="fast",
-        body={
-            "service_tier": "priority",
-            "stream_options": {"continuous_usage_stats": True},
-            "max_tokens": 3,
-        },
-    )
-    body = openai_body(tier)
-    assert body["service_tier"] == "priority"
-    assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
-    assert body["max_tokens"] == 3
-
-
-def test_the_newer_name_of_the_output_bound_replaces_the_older_one() -> None:
-    body = openai_body(Tier(name="a", body={"max_completion_tokens": 8}))
-    assert body["max_completion_tokens"] == 8
-    assert "max_tokens" not in body
-
-
-def test_a_key_is_sent_and_no_key_is_not() -> None:
-    assert wire_openai.headers("k") == {"Authorization": "Bearer k"}
-    assert wire_openai.headers("") == {}
-    assert wire_anthropic.headers("k")["x-api-key"] == "k"
-    assert "x-api-key" not in wire_anthropic.headers("")
 
 
 # OpenAI, in
@@ -124,6 +60,21 @@ def test_choices_may_be_missing_beside_usage(choices: Any) -> None:
     assert (delta.usage.prompt_tokens, delta.usage.output_tokens, delta.usage.cached_tokens) == (5, 7, 2)
 
 
+@pytest.mark.parametrize(
+    ("usage", "cached", "written"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 9}}, 4, 9),
+        ({"prompt_tokens_details": {"cached_tokens": 0}, "prompt_cache_hit_tokens": 7}, 0, None),
+        ({"prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 1}, 7, None),
+        ({}, None, None),
+    ],
+)
+def test_cached_tokens_are_found_under_each_name(usage: Any, cached: int | None, written: int | None) -> None:
+    told = openai({"choices": [], "usage": usage}).usage
+    assert told is not None
+    assert (told.cached_tokens, told.cache_write_tokens) == (cached, written)
+
+
 def test_usage_details_may_be_null() -> None:
     delta = openai({"choices": [], "usage": {"completion_tokens": 1, "prompt_tokens_details": None}})
     assert delta.usage is not None
@@ -140,6 +91,7 @@ def test_a_finish_reason_or_the_end_mark_ends_a_stream() -> None:
     assert openai(chunk({}, finish_reason="length")).terminal
     assert wire_openai.read_event(b"", b"[DONE]").terminal
     assert not openai(chunk({"content": "a"})).terminal
+    assert openai(chunk({"content": "a"}, finish_reason="")) == Delta(kind="text", text="a")
 
 
 @pytest.mark.parametrize(
@@ -156,6 +108,12 @@ def test_a_finish_reason_or_the_end_mark_ends_a_stream() -> None:
 )
 def test_an_error_object_is_an_error_in_one_line(error: Any, line: str) -> None:
     assert openai({"error": error}).error == line
+
+
+def test_an_error_may_stand_by_itself() -> None:
+    alone = {"object": "error", "message": "too long", "type": "BadRequestError", "code": 400}
+    assert openai(alone).error == "BadRequestError: too long"
+    assert openai({"object": "chat.completion.chunk"}) == Delta()
 
 
 def test_an_error_event_is_an_error_whatever_it_holds() -> None:
@@ -194,28 +152,48 @@ def test_a_whole_response_is_read_like_a_stream_of_one_event() -> None:
 # Anthropic
 
 
-def test_a_message_request_has_the_fields_its_api_demands() -> None:
-    body = json.loads(
-        wire_anthropic.body(
-            PLAN, request(Tier(name="f", body={"speed": "fast"})), model="m", messages=[Message("user", "hi")]
-        )
-    )
-    assert body == {
-        "model": "m",
-        "max_tokens": 8,
-        "messages": [{"role": "user", "content": "hi"}],
-        "stream": True,
-        "speed": "fast",
-    }
-    assert wire_anthropic.headers("k")["anthropic-version"] == "2023-06-01"
-
-
 def test_the_prompt_is_uncached_input_plus_cache_reads_and_writes() -> None:
     usage = {"input_tokens": 5, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 300}
     delta = anthropic({"type": "message_start", "message": {"usage": usage | {"output_tokens": 1}}})
     assert delta.usage is not None
     assert delta.usage.whole_prompt_tokens == 325
     assert (delta.usage.cached_tokens, delta.usage.cache_write_tokens) == (300, 20)
+
+
+def test_a_later_usage_without_cache_counts_does_not_shrink_the_prompt() -> None:
+    before = Usage(uncached_tokens=5, cached_tokens=300, cache_write_tokens=20, output_tokens=1)
+    end = anthropic({"type": "message_delta", "delta": {}, "usage": {"input_tokens": 5, "output_tokens": 9}})
+    assert end.usage is not None
+    assert before.then(end.usage).whole_prompt_tokens == 325
+    assert before.then(end.usage).output_tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "whole"),
+    [
+        (Usage(prompt_tokens=7), Usage(), 7),
+        (Usage(), Usage(prompt_tokens=7), 7),
+        (Usage(prompt_tokens=7), Usage(prompt_tokens=0), 7),
+        (Usage(), Usage(prompt_tokens=0), 0),
+        (Usage(uncached_tokens=0, cached_tokens=6), Usage(uncached_tokens=2), 8),
+        (Usage(uncached_tokens=2, cached_tokens=6), Usage(uncached_tokens=0, cached_tokens=0), 8),
+        (Usage(), Usage(), None),
+    ],
+)
+def test_a_later_figure_replaces_an_earlier_one_and_silence_leaves_it(
+    before: Usage, after: Usage, whole: int | None
+) -> None:
+    assert before.then(after).whole_prompt_tokens == whole
+
+
+def test_output_tokens_are_those_told_last() -> None:
+    assert Usage(output_tokens=5).then(Usage(output_tokens=3)).output_tokens == 3
+    assert Usage(output_tokens=5).then(Usage()).output_tokens == 5
+
+
+def test_a_tool_that_a_block_names_is_output_as_a_name_in_a_chat_is() -> None:
+    start = {"type": "content_block_start", "content_block": {"type": "tool_use", "name": "f", "input": {}}}
+    assert anthropic(start).kind == "tool"
 
 
 def test_the_served_speed_is_that_of_message_start() -> None:
