@@ -38,7 +38,7 @@ class Health:
     @property
     def hub_late_p99_s(self) -> float | None:
         """99 of 100 beats were no later, within a bucket of 9 %; None without a beat."""
-        return self._beats.quantile(0.99)
+        return _at_most(self._beats.quantile(0.99), self.hub_late_max_s)
 
 
 class Punctuality:
@@ -46,6 +46,7 @@ class Punctuality:
 
     def __init__(self) -> None:
         self._lags = Histogram(_LATE_EDGES_S)
+        self._worst_lag_s: float | None = None
         self._events = self._coalesced = 0
 
     def add(self, record: RequestRecord, lag_s: float | None) -> None:
@@ -54,13 +55,19 @@ class Punctuality:
         self._coalesced += record.coalesced_events
         if lag_s is not None:
             self._lags.observe(lag_s)
+            self._worst_lag_s = max(self._worst_lag_s or 0.0, lag_s)
 
     @property
     def lag_p99_s(self) -> float | None:
         """99 of 100 open-loop requests left no later, within a bucket of 9 %; None without any."""
-        return self._lags.quantile(0.99)
+        return _at_most(self._lags.quantile(0.99), self._worst_lag_s)
 
     @property
     def coalesced_ratio(self) -> float | None:
         """Share of events that came in one read with an earlier one; None without events."""
         return self._coalesced / self._events if self._events else None
+
+
+def _at_most(quantile: float | None, greatest: float | None) -> float | None:
+    """A quantile read off a bucket's upper edge, which may lie above the greatest value seen."""
+    return None if quantile is None or greatest is None else min(quantile, greatest)
