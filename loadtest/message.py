@@ -5,6 +5,7 @@ The head never changes between two requests of a tier but for length and request
 
 from collections.abc import Sequence
 
+from loadtest.addresses import address
 from loadtest.endpoint import Endpoint
 from loadtest.headers import sendable
 from loadtest.plan import Plan, Target, Tier
@@ -24,7 +25,10 @@ class MessageBuilder:
         self._target = target
         self._wire = WIRES[target.api]
         self._run_id = run_id
-        self._heads = {tier.name: self._head(tier, endpoint, key) for tier in plan.tiers}
+        self._heads = {
+            tier.name: self._head(tier, address(target, tier, self._wire.path) if tier.url else endpoint, key)
+            for tier in plan.tiers
+        }
 
     def model(self, tier: Tier) -> str:
         """The model a tier's requests name."""

@@ -22,6 +22,10 @@ class Part:
         rounds, place = divmod(turn, self.share)
         return rounds * self.of + self.number + place
 
+    def holds(self, position: int) -> bool:
+        """Whether a stage position belongs to this part."""
+        return self.number <= position % self.of < self.number + self.share
+
 
 def split(weights: Sequence[int]) -> list[Part | None]:
     """Parts in the proportion of whole weights; None for a weight of 0.

@@ -2,25 +2,30 @@
 
 from collections.abc import Callable
 
-from loadtest import endpoint, timeline, tls
+from loadtest import reading, timeline, tls
+from loadtest.addresses import address
 from loadtest.clock import RunClock
-from loadtest.exchange import Exchange
+from loadtest.endpoint import Endpoint
 from loadtest.message import MessageBuilder
 from loadtest.records import RequestRecord
+from loadtest.routes import Routes
 from loadtest.run_config import RunConfig
-from loadtest.stage import StageProgress
+from loadtest.scribe import Finished, Scribe
+from loadtest.spending import Spending
 from loadtest.stamps import Stamps
 from loadtest.traffic import Traffic
 from loadtest.transport import Transport
 from loadtest.wire import WIRES
-from loadtest.workload import Request, open_source
+from loadtest.workload import Counting, Request, open_source
+from tierscope import prices
 
 
 class Sending:
-    """One process's way to the server: ``traffic.turn`` is what users do, ``transport`` what they do it with.
+    """One process's way to the server: ``traffic.turn`` is what users do, ``routes`` what they do it with.
 
     ``started`` is told the stage and tier of each request that leaves, ``ended`` its record and the bytes of
-    its body, once each.
+    its body, once each; ``conclude`` why nothing more may leave. ``processes`` share the plan's ceiling of
+    cost; ``counting`` is what was measured of the server's tokens.
     """
 
     def __init__(
@@ -31,43 +36,64 @@ class Sending:
         *,
         started: Callable[[str, str], None],
         ended: Callable[[RequestRecord, int], None],
+        conclude: Callable[[str], None],
+        processes: int = 1,
+        counting: Counting | None = None,
     ) -> None:
-        self._config = config
-        self._wire = WIRES[config.target.api]
-        self._started, self._ended = started, ended
-        where = endpoint.parse(config.target.url, self._wire.path)
-        context = tls.context(verify=not config.insecure) if where.tls else None
+        plan, target = config.plan, config.target
+        self._config, self._stamps, self._clock = config, stamps, clock
+        self._wire = wire = WIRES[target.api]
+        self._started, self._ended, self._conclude = started, ended, conclude
         self._builder = MessageBuilder(
-            config.plan, config.target, where, key=config.key, run_id=config.run_id
+            plan, target, address(target, plan.tiers[0], wire.path), key=config.key, run_id=config.run_id
         )
-        self.transport = Transport(where, config.plan.timeouts, clock, stamps, tls=context)
+        self.routes = Routes(plan, target, wire.path, self._connect)
+        self.scribe = Scribe(self._record, lambda exchange: reading.answer(exchange, wire))
+        self.spending = Spending(plan, target, config.prices or prices.load(), processes=processes)
+        self.source = open_source(plan, folder=config.files_from, counting=counting)
         self.traffic = Traffic(
-            config.plan,
-            open_source(config.plan),
+            plan,
+            self.source,
             self._builder,
-            self.transport,
-            started=self._on_started,
-            ended=self._on_ended,
+            self.routes,
+            clock,
+            admit=self._admits,
+            started=lambda request: started(request.stage, request.tier.name),
+            ended=self.scribe.put,
         )
 
-    def _on_started(self, request: Request) -> None:
-        self._started(request.stage, request.tier.name)
+    def drain(self) -> None:
+        """After ``traffic.stop``: block until each request that left has its record."""
+        self.traffic.drain()
+        self.scribe.drain()
 
-    def _on_ended(
-        self,
-        stage: StageProgress,  # noqa: ARG002
-        request: Request,
-        exchange: Exchange,
-        scheduled_ns: int,
-    ) -> bool:
-        """Make the record of a request that ended; whether it went well."""
+    def close(self) -> None:
+        """Close all connections; to be called after ``drain``."""
+        self.scribe.close()
+        self.routes.close()
+
+    def _connect(self, where: Endpoint) -> Transport:
+        config = self._config
+        context = tls.context(verify=not config.insecure) if where.tls else None
+        return Transport(where, config.plan.timeouts, self._clock, self._stamps, tls=context)
+
+    def _admits(self, request: Request, request_bytes: int) -> bool:
+        if self.spending.admits(request, request_bytes):
+            return True
+        self._conclude(self.spending.refusal())
+        return False
+
+    def _record(self, finished: Finished) -> RequestRecord:
+        """Make the record of a request that ended."""
+        request, exchange = finished.request, finished.exchange
         record = timeline.record(
             request,
             exchange,
             self._wire,
             model=self._builder.model(request.tier),
-            scheduled_ns=scheduled_ns,
+            scheduled_ns=finished.scheduled_ns,
             secret=self._config.key,
         )
-        self._ended(record, sum([len(piece) for _, piece in exchange.pieces]))
-        return record.outcome == "ok"
+        self.spending.settle(record)
+        self._ended(record, exchange.body_bytes or sum([len(piece) for _, piece in exchange.pieces]))
+        return record

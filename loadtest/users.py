@@ -165,9 +165,8 @@ class PlanUser(User):
             run.traffic.turn()
 
     def wait_time(self) -> float:
-        """Pause between two requests, as the plan says."""
-        run = self.environment.session.run
-        return 0.0 if run is None else float(run.traffic.think_s)
+        """None: pauses are the plan's, and kept by ``traffic``."""
+        return 0.0
 
 
 class PlanShape(LoadTestShape):
