@@ -6,8 +6,7 @@ from analysis import numbers, sequential, trust_client, trust_server
 from analysis.model import TrustItem
 from analysis.phrases import percent
 from analysis.table import Requests
-from analysis.trust_client import graded
-from analysis.trust_server import item
+from analysis.trust_item import graded, item
 from loadtest.records import RunInfo
 
 FAILED_CAUTION, FAILED_BAD = 0.01, 0.10

@@ -6,31 +6,23 @@ survive a client that is out of breath. What never does is the instant at which 
 
 import numpy as np
 
-from analysis import numbers
-from analysis.model import Level, TrustItem
+from analysis import numbers, trust_sending
+from analysis.model import TrustItem
 from analysis.phrases import percent
-from analysis.ragged import Bools
 from analysis.table import Requests
-from analysis.trust_server import item
-from loadtest.plan import Closed
+from analysis.trust_item import graded, item
 from loadtest.records import ClientHealth, RunInfo
 
 COALESCED_CAUTION, COALESCED_BAD = 0.05, 0.30
 CPU_CAUTION, CPU_BAD = 0.7, 0.9
-LAG_CAUTION_S, LAG_BAD_S = 0.005, 0.050
-"""Of the 99 % quantile; one request that is as late as the second is a caution."""
 HUB_CAUTION_S, HUB_BAD_S = 0.020, 0.200
+"""Of the 99 % quantile, or the largest where nothing else is known; once so late as the second: a caution."""
 STEP_CAUTION_S = 0.001
 
 
 def judge(infos: tuple[RunInfo, ...], requests: Requests, tiers: list[str]) -> list[TrustItem]:
     """What there is to say of the client; ``requests`` are the measured ones, failed ones included."""
     return [_stamps(infos, requests), _coalescing(requests, tiers), *_client(infos, requests)]
-
-
-def graded(value: float, caution: float, bad: float) -> Level:
-    """Grade a value by the bounds from which it is a caution, and bad."""
-    return "bad" if value >= bad else "caution" if value >= caution else "good"
 
 
 def _stamps(infos: tuple[RunInfo, ...], requests: Requests) -> TrustItem:
@@ -82,21 +74,14 @@ def _client(infos: tuple[RunInfo, ...], requests: Requests) -> list[TrustItem]:
     healths = [info.client for info in infos if info.client is not None]
     if not healths:
         return [item("client", "caution", "The client's own load and lag were not recorded.")]
-    concerned = _numbers_of_sending(infos)
+    concerned = trust_sending.concerned(infos)
     kernel = not requests.text_is("stamp_source", "user").any()
     return [
         _cpu(infos, concerned, kernel=kernel),
         *_hub(healths, concerned, kernel=kernel),
-        *_lag(infos, requests),
+        *trust_sending.judge(infos, requests),
         *_clock(healths),
     ]
-
-
-def _numbers_of_sending(infos: tuple[RunInfo, ...]) -> str:
-    """The numbers that are wrong if requests leave late, as the plans' loops have them."""
-    kinds = {isinstance(stage.arrivals, Closed) for info in infos for stage in info.plan.stages}
-    open_loop, closed = "the offered rate and TTFT from scheduled", "the pauses between a stream's requests"
-    return " and ".join(([open_loop] if False in kinds else []) + ([closed] if True in kinds else []))
 
 
 def _cpu_ratio(info: RunInfo) -> float:
@@ -104,12 +89,17 @@ def _cpu_ratio(info: RunInfo) -> float:
     health = info.client
     if health is None or health.wall_s <= 0:
         return 0.0
-    return max(_mean_cpu_ratio(info), health.cpu_max_ratio or 0.0)
+    most = [health.cpu_max_ratio, *(worker.cpu_max_ratio for worker in info.workers)]
+    return max(_mean_cpu_ratio(info), *(ratio or 0.0 for ratio in most))
 
 
 def _mean_cpu_ratio(info: RunInfo) -> float:
+    """Share of one core that the busiest load process used in the mean."""
     health = info.client
-    return health.cpu_s / health.wall_s if health is not None and health.wall_s > 0 else 0.0
+    if health is None or health.wall_s <= 0:
+        return 0.0
+    each_s = [worker.cpu_s for worker in info.workers] or [health.cpu_s]
+    return max(each_s) / health.wall_s
 
 
 def _cpu(infos: tuple[RunInfo, ...], concerned: str, *, kernel: bool) -> TrustItem:
@@ -117,7 +107,8 @@ def _cpu(infos: tuple[RunInfo, ...], concerned: str, *, kernel: bool) -> TrustIt
     level = graded(mean, CPU_CAUTION, CPU_BAD)
     if level == "good" and most >= CPU_BAD:
         level = "caution"
-    sentence = f"The client used {percent(round(mean, 3))} of one core"
+    who = "The busiest worker" if any(info.workers for info in infos) else "The client"
+    sentence = f"{who} used {percent(round(mean, 3))} of one core"
     if most > mean:
         sentence += f", {percent(round(most, 3))} in its busiest second"
     if level == "good":
@@ -141,44 +132,17 @@ def _hub(healths: list[ClientHealth], concerned: str, *, kernel: bool) -> list[T
     if not known:
         return []
     late_s = max(known)
-    level = graded(late_s, HUB_CAUTION_S, HUB_BAD_S)
+    usual = [health.hub_late_p99_s for health in healths if health.hub_late_p99_s is not None]
+    level = graded(max(usual, default=late_s), HUB_CAUTION_S, HUB_BAD_S)
+    if level == "good" and late_s >= HUB_BAD_S:
+        level = "caution"
     sentence = f"The client's event loop was at most {numbers.duration(late_s)} late"
+    if usual:
+        sentence += f", 99 % of the time less than {numbers.duration(max(usual))}"
     if level != "good":
         also = "" if kernel else ", TTFT and ITL"
         sentence += f": {concerned}{also} may be wrong by as much, now and then"
     return [item("client event loop", level, f"{sentence}.")]
-
-
-def _lag(infos: tuple[RunInfo, ...], requests: Requests) -> list[TrustItem]:
-    """How late requests of open loops left. A closed loop has no schedule that it could be late for."""
-    lags = requests.column("lag_s")[_paced(infos, requests) & np.isfinite(requests.column("lag_s"))]
-    if not any(not isinstance(stage.arrivals, Closed) for info in infos for stage in info.plan.stages):
-        return []
-    worst_s = max([*lags, *(info.client.worst_lag_s for info in infos if info.client is not None)])
-    p99_s = float(np.quantile(lags, 0.99)) if lags.size else worst_s
-    level = graded(p99_s, LAG_CAUTION_S, LAG_BAD_S)
-    if level == "good" and worst_s >= LAG_BAD_S:
-        level = "caution"
-    sentence = (
-        f"Requests left at most {numbers.duration(worst_s)} late, 99 % of them by less than "
-        f"{numbers.duration(p99_s)}"
-    )
-    if level != "good":
-        sentence += (
-            ": the offered rate is not the plan's, and TTFT from scheduled contains the delay; "
-            "TTFT from sent does not"
-        )
-    return [item("client lag", level, f"{sentence}.")]
-
-
-def _paced(infos: tuple[RunInfo, ...], requests: Requests) -> Bools:
-    """Which requests belong to open loops."""
-    run, stage = requests.column("run"), requests.text("stage")
-    paced = np.zeros(len(requests), dtype=np.bool_)
-    for number, info in enumerate(infos):
-        names = [one.name for one in info.plan.stages if not isinstance(one.arrivals, Closed)]
-        paced |= (run == number) & np.isin(stage.astype(str), names)
-    return paced
 
 
 def _clock(healths: list[ClientHealth]) -> list[TrustItem]:

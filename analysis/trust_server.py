@@ -3,9 +3,10 @@
 import numpy as np
 
 from analysis import numbers, steps, sweep, window
-from analysis.model import Level, TrustItem
+from analysis.model import TrustItem
 from analysis.phrases import percent
 from analysis.table import Requests
+from analysis.trust_item import item
 from loadtest.plan import Plan
 
 
@@ -18,11 +19,6 @@ def judge(plan: Plan, good: Requests, tiers: list[str]) -> list[TrustItem]:
         *([] if sweep.levels(plan) else _prefill_load(good, tiers)),  # in a sweep, gaps change with the level
         *_token_counts(good),
     ]
-
-
-def item(topic: str, level: Level, sentence: str) -> TrustItem:
-    """One reason, as the report holds it."""
-    return TrustItem(topic=topic, level=level, sentence=sentence)
 
 
 def _steadiness(good: Requests, tiers: list[str]) -> TrustItem:

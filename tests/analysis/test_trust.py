@@ -1,4 +1,4 @@
-"""What the report doubts, and which number: each doubt with a run that gives reason to it, and one without."""
+"""What the report doubts, and which number: each doubt with a run that gives reason to it and one without."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ import pytest
 from analysis.analyze import analyze
 from analysis.model import Report, TrustItem
 from loadtest.plan import Closed, Control, Plan, Poisson, Stage
-from loadtest.records import ClientHealth, RequestRecord
+from loadtest.records import ClientHealth, RequestRecord, WorkerInfo
 
 if TYPE_CHECKING:
     from tests.analysis.conftest import Draw, Folder, Server
@@ -162,6 +162,46 @@ def test_an_event_loop_that_was_held_up_is_told(judged: Judged, late_s: float, l
     assert kernel.level == own["client event loop"].level == level
     assert "ITL" not in kernel.sentence
     assert ("TTFT and ITL" in own["client event loop"].sentence) == (level != "good")
+
+
+def test_an_event_loop_that_was_late_once_is_a_caution(judged: Judged) -> None:
+    found = judged(client={"hub_late_max_s": 0.4, "hub_late_p99_s": 0.003})["client event loop"]
+    assert found.level == "caution"
+    assert "400 ms" in found.sentence
+    assert "3.00 ms" in found.sentence
+    assert (
+        judged(client={"hub_late_max_s": 0.1, "hub_late_p99_s": 0.003})["client event loop"].level == "good"
+    )
+
+
+def workers(**changes: Any) -> list[WorkerInfo]:
+    other = WorkerInfo(name="b", requests=40, cpu_s=4.0, cpu_max_ratio=0.5)
+    return [WorkerInfo(**{"name": "a", "requests": 40, "cpu_s": 4.0, **changes}), other]
+
+
+def test_two_workers_on_a_core_each_are_not_one_that_is_overloaded(judged: Judged) -> None:
+    found = judged(client={"cpu_s": 8.0}, workers=workers())
+    assert found["client CPU"].level == "good"
+    assert found["client CPU"].sentence.startswith("The busiest worker used 40 % of one core")
+    assert not {"workers", "workers' clocks"} & found.keys()
+    assert judged(client={"cpu_s": 12.0}, workers=workers(cpu_s=8.0))["client CPU"].level == "caution"
+    assert judged(client={"cpu_s": 8.0}, workers=workers(cpu_max_ratio=1.0))["client CPU"].level == "caution"
+
+
+def test_a_lost_worker_is_named_with_what_is_missing(judged: Judged) -> None:
+    found = judged(workers=workers(lost="it was killed"), status="partial", status_detail="a was lost")
+    assert found["workers"].level == "caution"
+    assert "1 worker did not last: a (it was killed)" in found["workers"].sentence
+    assert "offered rate" in found["workers"].sentence
+
+
+@pytest.mark.parametrize(("error_s", "told"), [(0.0005, False), (0.03, True)])
+def test_clocks_of_machines_that_lie_apart_are_told(judged: Judged, error_s: float, told: bool) -> None:
+    found = judged(workers=workers(clock_error_ns=round(error_s * 1e9)))
+    assert ("workers' clocks" in found) == told
+    if told:
+        assert "±30.0 ms" in found["workers' clocks"].sentence
+        assert "TTFT and ITL are not concerned" in found["workers' clocks"].sentence
 
 
 def test_coalescing_is_told_for_each_tier(judged: Judged) -> None:
