@@ -69,8 +69,8 @@ def _lost_workers(infos: tuple[RunInfo, ...]) -> list[TrustItem]:
             "workers",
             "caution",
             f"{numbers.counted(len(lost), 'worker')} did not last: {', '.join(lost)}. What it should have "
-            "sent is missing, so the offered rate and the number of streams were less than the plan's from then "
-            "on; latencies are of what was sent.",
+            "sent is missing, so the offered rate and the number of streams were less than the plan's; "
+            "latencies are of what was sent.",
         )
     ]
 
