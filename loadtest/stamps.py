@@ -11,9 +11,11 @@ import struct
 import sys
 import time
 from dataclasses import dataclass
+from typing import Literal
 
 from loadtest.clock import RunClock
 from loadtest.records import StampSource
+from tierscope.errors import BadInputError
 
 _SO_TIMESTAMPNS = (
     35  # include/uapi/asm-generic/socket.h; other on alpha, mips, parisc, sparc: the probe tells
@@ -26,6 +28,8 @@ _SLACK_NS = 1_000_000
 _PROBE_TRIES = 50  # the kernel switches stamping on in deferred work, some ms after the first socket asks
 
 AncillaryData = list[tuple[int, int, bytes]]
+StampWish = Literal["auto", "kernel", "user"]
+"""``auto`` takes the kernel's stamps if it gives any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,16 @@ def arrival_ns(clock: RunClock, ancillary: AncillaryData, not_before_ns: int, no
         if not not_before_ns - _SLACK_NS <= stamp_ns <= now_ns + _SLACK_NS:
             return None
     return min(max(stamp_ns, not_before_ns), now_ns)
+
+
+def choose(wish: StampWish) -> Stamps:
+    """The stamps that were asked for. Raises BadInputError if they are the kernel's and it gives none."""
+    if wish == "user":
+        return Stamps("user", "the reader's clock was asked for")
+    found = probe()
+    if wish == "kernel" and found.source != "kernel":
+        raise BadInputError(f"--stamps: kernel cannot be had: {found.note}; expected auto or user here")
+    return found
 
 
 def probe() -> Stamps:

@@ -3,22 +3,25 @@
 Stamps stay those of the raw reads, so TLS costs no accuracy.
 """
 
+import re
 import ssl
 from pathlib import Path
 
 from tierscope.errors import BadInputError
 
 _READ_BYTES = 65536
+_CERTIFICATE = re.compile(
+    rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END (?:TRUSTED )?CERTIFICATE-----"
+)
 
 
-def context(*, verify: bool = True, ca_file: Path | None = None) -> ssl.SSLContext:
-    """Make the context of a run: who may vouch for a server is the system's list, ``ca_file``, or anybody.
+def context(*, verify: bool = True, authorities: str = "") -> ssl.SSLContext:
+    """Make the context of a run, which asks for a certificate that one of ``authorities`` vouches for.
 
-    Raises BadInputError in one line if ``ca_file`` holds no certificates, or is given without ``verify``.
+    They are certificates in PEM form, as ``read_authorities`` gives them, and replace the system's own list;
+    without ``verify`` any certificate will do.
     """
-    if ca_file is not None and not verify:
-        raise BadInputError("--ca-file: is of no use with --insecure; leave one of them out")
-    made = _trusting(ca_file) if ca_file is not None else ssl.create_default_context()
+    made = ssl.create_default_context(cadata=authorities or None)
     if not verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE
@@ -26,15 +29,19 @@ def context(*, verify: bool = True, ca_file: Path | None = None) -> ssl.SSLConte
     return made
 
 
-def _trusting(ca_file: Path) -> ssl.SSLContext:
-    """Trust the authorities of one file and no others, as curl's ``--cacert`` does."""
+def read_authorities(ca_file: Path) -> str:
+    """Give the certificates of a file, for ``context``. Raises BadInputError in one line if it holds none."""
     try:
-        return ssl.create_default_context(cafile=ca_file)
-    except ssl.SSLError as error:  # an OSError too, but about what the file holds
-        raise BadInputError(f"--ca-file: {ca_file} holds no certificates in PEM form") from error
+        found = [found[0] for found in _CERTIFICATE.finditer(ca_file.read_bytes())]
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise BadInputError(f"--ca-file: {ca_file} cannot be read: {why}") from error
+    authorities = b"\n".join(found).decode("ascii")
+    try:
+        context(authorities=authorities or "none")
+    except ssl.SSLError as error:
+        raise BadInputError(f"--ca-file: {ca_file} holds no certificates in PEM form") from error
+    return authorities
 
 
 class TlsSession:

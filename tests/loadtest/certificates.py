@@ -21,7 +21,7 @@ class Certificate:
 
     def trusting(self) -> ssl.SSLContext:
         """A client's context that trusts this certificate alone."""
-        return tls.context(ca_file=self.cert)
+        return tls.context(authorities=tls.read_authorities(self.cert))
 
     def serving(self, highest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:
         """A server's context."""

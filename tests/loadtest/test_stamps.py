@@ -8,6 +8,7 @@ import pytest
 from loadtest import clock as clock_module
 from loadtest import stamps
 from loadtest.clock import RunClock
+from tierscope.errors import BadInputError
 
 SECOND = 1_000_000_000
 MS = 1_000_000
@@ -119,3 +120,24 @@ def test_a_failing_probe_falls_back_with_a_reason(monkeypatch: pytest.MonkeyPatc
 def test_another_system_falls_back_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     assert stamps.probe() == stamps.Stamps("user", "kernel receive stamps are not known on darwin")
+
+
+def test_the_readers_clock_can_be_asked_for_and_the_record_says_so() -> None:
+    assert stamps.choose("user") == stamps.Stamps("user", "the reader's clock was asked for")
+
+
+@pytest.mark.parametrize("wish", ["auto", "kernel"])
+def test_kernel_stamps_are_taken_where_there_are_any(
+    wish: stamps.StampWish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = stamps.Stamps("kernel")
+    monkeypatch.setattr(stamps, "_probe_loopback", lambda: found)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert stamps.choose(wish) is found
+
+
+def test_kernel_stamps_that_cannot_be_had_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert stamps.choose("auto").source == "user"
+    with pytest.raises(BadInputError, match=r"^--stamps: kernel cannot be had: .* on darwin; expected"):
+        stamps.choose("kernel")

@@ -159,6 +159,10 @@ def test_http_1_1_is_what_the_server_is_asked_to_speak(
         (b"", r"none\.pem holds no certificates in PEM form"),
         (b"not a certificate\n", r"none\.pem holds no certificates in PEM form"),
         (b"\x30\x82\x01\x00\xff", r"none\.pem holds no certificates in PEM form"),
+        (
+            b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            r"none\.pem holds no certificates in PEM form",
+        ),
     ],
 )
 def test_a_file_without_authorities_is_one_line(tmp_path: Path, content: bytes | None, words: str) -> None:
@@ -166,14 +170,23 @@ def test_a_file_without_authorities_is_one_line(tmp_path: Path, content: bytes |
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(BadInputError, match=rf"^--ca-file: .*{words}$"):
-        tls.context(ca_file=file)
+        tls.read_authorities(file)
 
 
-def test_a_folder_is_no_file_of_authorities_and_none_goes_with_insecure(tmp_path: Path) -> None:
+def test_a_folder_is_no_file_of_authorities(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"^--ca-file: .* cannot be read: Is a directory"):
-        tls.context(ca_file=tmp_path)
-    with pytest.raises(BadInputError, match=r"^--ca-file: is of no use with --insecure"):
-        tls.context(ca_file=tmp_path, verify=False)
+        tls.read_authorities(tmp_path)
+
+
+def test_a_file_of_authorities_may_hold_several_with_any_words_between_them(
+    serve: Serve, connect: Make, certificate: Certificate, other_certificate: Certificate, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle.pem"
+    both = [other_certificate.cert.read_bytes(), certificate.cert.read_bytes()]
+    bundle.write_bytes("# Behörde A\r\n".encode("latin-1") + b"\nand\n".join(both) + b"\xff\n")
+    context = tls.context(authorities=tls.read_authorities(bundle))
+    url = https(serve(secured(certificate.serving(), answer_always)).url)
+    assert connect(url, context=context).call(REQUEST).run().ending == "complete"
 
 
 # Resumed sessions
