@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from typing import Any
 
 from hypothesis import strategies as st
@@ -74,6 +75,28 @@ DOCUMENTS: dict[Api, list[object]] = {
     "openai": CHAT, "completions": CHAT, "responses": RESPONSES, "anthropic": ANTHROPIC,
 }  # fmt: skip
 DAMAGED = [b"{", b"{}{}", b'{"choices":[{}', b"]}", b'{"a":[{}', b"{}]}", b"[DONE]", b"", b" ", b"1", b"\xff"]
+
+
+def read_whole(text: bytes) -> list[tuple[bytes, bytes]]:
+    """The standard's algorithm on a whole stream, in its own order, line by line."""
+    text = text.removeprefix(b"\xef\xbb\xbf")
+    *lines, _ = re.split(rb"\r\n|\n|\r", text)
+    events: list[tuple[bytes, bytes]] = []
+    data: list[bytes] = []
+    name = b""
+    for line in lines:
+        if line == b"":
+            if data:
+                events.append((name, b"\n".join(data)))
+            data, name = [], b""
+            continue
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            data.append(value)
+        elif field == b"event":
+            name = value
+    return events
 
 
 def streams(api: Api) -> st.SearchStrategy[bytes]:

@@ -1,13 +1,13 @@
 """Event streams against the standard's own rules and against a slow reader written from its text."""
 
 import itertools
-import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.sse import Event, EventReader, EventTooLargeError
+from tests.loadtest.streams import read_whole
 
 PIECES = st.lists(
     st.sampled_from(
@@ -18,28 +18,6 @@ PIECES = st.lists(
     ),
     max_size=40,
 ).map(b"".join)
-
-
-def read_whole(text: bytes) -> list[Event]:
-    """The standard's algorithm on a whole stream, in its own order, line by line."""
-    text = text.removeprefix(b"\xef\xbb\xbf")
-    *lines, _ = re.split(rb"\r\n|\n|\r", text)
-    events: list[Event] = []
-    data: list[bytes] = []
-    name = b""
-    for line in lines:
-        if line == b"":
-            if data:
-                events.append((name, b"\n".join(data)))
-            data, name = [], b""
-            continue
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            data.append(value)
-        elif field == b"event":
-            name = value
-    return events
 
 
 def read_in(pieces: list[bytes]) -> list[Event]:
@@ -107,6 +85,23 @@ def test_memory_is_bounded_whatever_is_sent(flood: bytes) -> None:
     reader = EventReader(max_event_bytes=100)
     with pytest.raises(EventTooLargeError, match="larger than 100 bytes"):
         drain(reader, flood * 200)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.lists(st.integers(0, 10_000), max_size=10))
+def test_the_bound_strikes_at_the_same_event_however_the_bytes_are_cut(
+    sizes: list[int], places: list[int]
+) -> None:
+    text = b"".join(b"data: " + b"x" * size + b"\ndata: y\n\n" for size in sizes)
+    events: list[Event] = []
+    reader = EventReader(max_event_bytes=40)
+    try:
+        for piece in cut(text, places):
+            events += reader.receive(piece)
+    except EventTooLargeError as error:
+        events += error.events
+    # The longest line has 6 bytes before the x; the second one is counted together with the first's value.
+    sound = list(itertools.takewhile(lambda size: 6 + size <= 40 and size + 1 + 7 <= 40, sizes))
+    assert events == [(b"", b"x" * size + b"\ny") for size in sound]
 
 
 def drain(reader: EventReader, text: bytes) -> None:
