@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest import reading, sse
-from loadtest.delta import skimmed
+from loadtest.delta import UNREADABLE, skimmed
 from loadtest.plan import Api
 from loadtest.regular import regular
 from loadtest.sse import EventReader
@@ -74,8 +74,8 @@ def test_skimming_leaves_out_what_was_generated_and_nothing_else(api: Api) -> No
         data = json.dumps(document).encode()
         try:
             deltas = wire.skim([data])
-        except reading.UNREADABLE:
-            with pytest.raises(reading.UNREADABLE):
+        except UNREADABLE:
+            with pytest.raises(UNREADABLE):
                 wire.read_event(b"", data)
             continue
         if deltas is not None:

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from loadtest import reading, timeline, wire_responses
-from loadtest.delta import Delta
+from loadtest import timeline, wire_responses
+from loadtest.delta import UNREADABLE, Delta
 from loadtest.plan import Tier
 from loadtest.records import RequestRecord
 from loadtest.wire import WIRES
@@ -113,7 +113,7 @@ def test_the_name_of_a_function_is_output_too(item: dict[str, Any], kind: str | 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"type":"response.output_text.delta","delta":5}', b"\xff"])
 def test_what_is_not_an_event_is_damage(data: bytes) -> None:
-    with pytest.raises(reading.UNREADABLE):
+    with pytest.raises(UNREADABLE):
         wire_responses.read_event(b"", data)
 
 
