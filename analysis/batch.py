@@ -45,7 +45,7 @@ def from_step_ratio(ratio: Estimate, *, names: tuple[str, str]) -> BatchAnswer:
         tier=compared,
         method="two tiers",
         quantity="batch ratio baseline/compared",
-        estimate=Estimate(value=None, low=low),
+        estimate=Estimate(value=None, low=low, level=ratio.level),
         identified=False,
         sensitivity=None,
         sentence=sentence,
@@ -91,6 +91,7 @@ def from_prices(
         value=priced_batch_ratio(ratio.value, price_ratio),
         low=max(ratio.low, priced_batch_ratio(ratio.low, price_ratio, margin_ratios[1])),
         high=priced_batch_ratio(ratio.high, price_ratio, margin_ratios[0]),
+        level=ratio.level,
     )
     share = _share_estimate(ratio, batches)
     return [
@@ -122,6 +123,7 @@ def _share_estimate(ratio: Estimate, batches: Estimate) -> Estimate:
         value=None if math.isnan(value) else value,
         low=None if math.isnan(low) else low,
         high=1.0 if math.isnan(high) else high,
+        level=ratio.level,
     )
 
 

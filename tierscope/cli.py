@@ -119,8 +119,18 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/PLAN-TIME.")] = None,
     seed: SeedOption = None,
     metrics_port: MetricsPort = 9464,
+    scrape: Annotated[
+        str | None, typer.Option(help="Record the server's own metrics from this URL; auto: where they are.")
+    ] = None,
+    linger_s: Annotated[
+        int,
+        typer.Option(callback=_within(0, 3600), help="Wait so long at most for a last scrape by Prometheus."),
+    ] = 15,
     web: Annotated[bool, typer.Option("--web", help="Locust's web UI instead of a headless run.")] = False,
     insecure: Annotated[bool, typer.Option("--insecure", help="Accept any TLS certificate.")] = False,
+    workers: Annotated[
+        int, typer.Option(callback=_within(0, 256), help="Send from so many processes; 0: from one alone.")
+    ] = 0,
 ) -> None:
     """Load a server according to a plan and record every token's arrival.
 
@@ -141,6 +151,9 @@ def run(
         metrics_port=metrics_port,
         web=web,
         insecure=insecure,
+        workers=workers,
+        scrape=scrape,
+        linger_s=linger_s,
         locust_options=context.args,
     )
 
@@ -170,8 +183,31 @@ def report(
     baseline: Annotated[str | None, typer.Option(help="Tier to compare with.")] = None,
     compared: Annotated[str | None, typer.Option(help="Tier to compare.")] = None,
     margin: Annotated[
-        float, typer.Option(callback=_within(0.01, 0.5), help="A smaller change of prefill is no change.")
+        float,
+        typer.Option(
+            "--margin",
+            "--prefill-margin",
+            callback=_within(0.01, 0.5),
+            help="A smaller change of prefill is no change.",
+        ),
     ] = 0.10,
+    decode_margin: Annotated[
+        float, typer.Option(callback=_within(0.01, 0.5), help="A smaller change of decode is no change.")
+    ] = 0.05,
+    law_error: Annotated[
+        float | None,
+        typer.Option(
+            callback=_within(0.01, 2),
+            help="How far steps may be off the hardware's law, for --hardware: 0.2 is 20 %.",
+        ),
+    ] = None,
+    profit_ratios: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="LOW HIGH",
+            help="For --price-ratio: price/cost of the compared tier over the baseline's, from … to ….",
+        ),
+    ] = None,
 ) -> None:
     """Say what the server must be doing: verdict, step time, batch, all with intervals.
 
@@ -190,6 +226,9 @@ def report(
         baseline=baseline,
         compared=compared,
         margin=margin,
+        decode_margin=decode_margin,
+        law_error=law_error,
+        profit_ratios=profit_ratios,
     )
     for path in paths:
         typer.echo(str(path))
@@ -213,8 +252,10 @@ def simulate(
 
 
 @app.command()
-def validate(files: Annotated[list[Path], typer.Argument(help="Plans and server profiles.")]) -> None:
-    """Check plans and server profiles; a bad one is a line with file, key, value and what is allowed.
+def validate(
+    files: Annotated[list[Path], typer.Argument(help="Plans, server profiles and price files.")],
+) -> None:
+    """Check plans, server profiles and price files: a line each; a bad one's says what is wrong and where.
 
     Example: tierscope validate my-plan.toml my-server.toml
     """

@@ -11,6 +11,8 @@ from tierscope.errors import BadInputError
 _OWN_LAW_ERROR = 0.05
 """Of ln step, where the server is the mock: its noise, and own requests longer than the hidden ones."""
 
+_LEAST_PROFIT_RATIO = 0.01
+
 if TYPE_CHECKING:
     from mockserver.hardware import Deployment
 
@@ -27,28 +29,51 @@ def report_runs(
     compared: str | None = None,
     context_tokens: float | None = None,
     margin: float = 0.10,
+    decode_margin: float = 0.05,
+    law_error: float | None = None,
+    profit_ratios: tuple[float, float] | None = None,
 ) -> list[Path]:
-    """Analyse run folders, write the report's files, print the verdict; returns where they are."""
+    """Analyse run folders, write the report's files, print the verdict; returns where they are.
+
+    ``margin`` is that of prefill; None leaves what the analysis, or a shipped ``hardware``, has by default.
+    """
     from analysis import report
     from analysis.analyze import analyze
 
     page = html if html is not None else runs[0] / "report.html"
     _check_files({"--out": page, "--json": json, "--md": md})
-    deployment, usual_context_tokens, law_error = _hardware(hardware)
+    deployment, usual_context_tokens, usual_law_error = _hardware(hardware)
     model = analyze(
         runs,
         baseline=baseline,
         compared=compared,
         deployment=deployment,
         context_tokens=context_tokens or usual_context_tokens,
-        law_error=law_error,
+        law_error=law_error or usual_law_error,
         price_ratio=price_ratio,
+        margin_ratios=_profit_ratios(profit_ratios),
         prefill_margin=margin,
+        decode_margin=decode_margin,
     )
     report.write(model, html=page, json=json, md=md)
     for line in report.summary_lines(model):
         print(line)
     return [path for path in (page, json, md) if path is not None]
+
+
+def _profit_ratios(given: tuple[float, float] | None) -> tuple[float, float]:
+    """What margins of two tiers may be to one another; equal ones must be thought possible."""
+    from analysis.batch import MARGIN_RATIOS
+
+    if given is None:
+        return MARGIN_RATIOS
+    low, high = given
+    if not _LEAST_PROFIT_RATIO <= low <= 1 <= high <= 1 / _LEAST_PROFIT_RATIO:
+        raise BadInputError(
+            f"--profit-ratios: {low:g} {high:g} is not allowed; expected {_LEAST_PROFIT_RATIO:g} ≤ LOW ≤ 1 ≤ "
+            f"HIGH ≤ {1 / _LEAST_PROFIT_RATIO:g}"
+        )
+    return low, high
 
 
 def _check_files(files: dict[str, Path | None]) -> None:
