@@ -32,7 +32,7 @@ def context(*, verify: bool = True, authorities: str = "") -> ssl.SSLContext:
 def read_authorities(ca_file: Path) -> str:
     """Give the certificates of a file, for ``context``. Raises BadInputError in one line if it holds none."""
     try:
-        found = [found[0] for found in _CERTIFICATE.finditer(ca_file.read_bytes())]
+        found = [match[0] for match in _CERTIFICATE.finditer(ca_file.read_bytes())]
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise BadInputError(f"--ca-file: {ca_file} cannot be read: {why}") from error
