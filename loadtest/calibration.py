@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadtest.plan import CALIBRATION, Plan
+from loadtest.plan import CALIBRATION, Closed, Plan, Stage
 from loadtest.prose import Counting
 from loadtest.records import RequestRecord
 from loadtest.workload import Request, Source, open_source
@@ -21,6 +21,9 @@ PROMPT_WORDS = (16, 64, 256)
 """Word counts to ask for: one near the template's overhead, one far from it, one between to see a bend."""
 OUTPUT_TOKENS = 16
 """The fewest that every API takes (OpenAI's Responses, 2026)."""
+
+STAGE = Stage(name=CALIBRATION, arrivals=Closed(streams=1), requests=len(PROMPT_WORDS), warmup=True)
+"""What the requests pass for in records and counts."""
 
 _LEAST_TOKENS_PER_WORD, _MOST_TOKENS_PER_WORD = 0.1, 100.0
 _MOST_BEND_TOKENS, _MOST_BEND_RATIO = 4.0, 0.1

@@ -35,6 +35,8 @@ class Finished:
     scheduled_ns: int
     answered: "AsyncResult[str | None] | None" = None
     """Where a conversation waits: it is given the text of the answer, or None if the request failed."""
+    record: RequestRecord | None = None
+    """None until it is made."""
 
 
 class Scribe:
@@ -86,7 +88,7 @@ class Scribe:
     def _tell(self, finished: Finished) -> None:
         answer = None
         try:
-            record = self._write(finished)
+            record = finished.record = self._write(finished)
             if finished.answered is not None and record.outcome == "ok":
                 answer = self._read(finished.exchange)
         except Exception as fault:  # noqa: BLE001 - rule 3

@@ -1,9 +1,10 @@
 """What a process needs to send requests of a run and to make records of them. Greenlets, but no Locust."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from loadtest import reading, timeline, tls
+from loadtest import proxy, reading, timeline, tls
 from loadtest.addresses import address
+from loadtest.calibrating import Calibration, calibrate
 from loadtest.clock import RunClock
 from loadtest.endpoint import Endpoint
 from loadtest.message import MessageBuilder
@@ -16,7 +17,7 @@ from loadtest.stamps import Stamps
 from loadtest.traffic import Traffic
 from loadtest.transport import Transport
 from loadtest.wire import WIRES
-from loadtest.workload import Counting, Request, open_source
+from loadtest.workload import Counting, Message, Request, open_source
 from tierscope import prices
 
 
@@ -62,6 +63,17 @@ class Sending:
             ended=self.scribe.put,
         )
 
+    def calibrate(self) -> Calibration:
+        """Find out how the server counts our words, if the plan leaves it open, before the first stage."""
+        config = self._config
+        found = calibrate(config.plan, self._ask, folder=config.files_from)
+        if found.counting is not None:
+            self.source = open_source(config.plan, folder=config.files_from, counting=found.counting)
+            self.traffic.source = self.source
+        turns = self.source.turns
+        self.traffic.next_index = -(-found.requests // turns) * turns
+        return found
+
     def drain(self) -> None:
         """After ``traffic.stop``: block until each request that left has its record."""
         self.traffic.drain()
@@ -74,8 +86,27 @@ class Sending:
 
     def _connect(self, where: Endpoint) -> Transport:
         config = self._config
-        context = tls.context(verify=not config.insecure) if where.tls else None
-        return Transport(where, config.plan.timeouts, self._clock, self._stamps, tls=context)
+        by_way_of = proxy.for_target(where, os.environ)
+        context = None
+        if where.tls or (by_way_of is not None and by_way_of.tls):
+            context = tls.context(verify=not config.insecure, authorities=config.authorities)
+        timeouts = config.plan.timeouts
+        return Transport(where, timeouts, self._clock, self._stamps, tls=context, proxy=by_way_of)
+
+    def _ask(self, request: Request, messages: Sequence[Message]) -> RequestRecord | None:
+        """Send one request that belongs to no stage, and wait for its record; None if nothing may leave."""
+        message = self._builder.build(request, messages)
+        if self.traffic.stopped or not self._admits(request, len(message)):
+            return None
+        call = self.routes.to(request.tier).call(message)
+        finished = Finished(request, call.exchange, self._clock.now_ns())
+        self._started(request.stage, request.tier.name)
+        try:
+            call.run()
+        finally:
+            self.scribe.put(finished)
+        self.scribe.drain()
+        return finished.record
 
     def _admits(self, request: Request, request_bytes: int) -> bool:
         if self.spending.admits(request, request_bytes):

@@ -56,12 +56,15 @@ class Traffic:
     ) -> None:
         self.stage: StageProgress | None = None
         self.holds = Holds(honoured=plan.control.honour_retry_after)
-        self._plan, self._source, self._builder = plan, source, builder
+        self.source = source
+        self._plan, self._builder = plan, builder
         self._routes, self._clock = routes, clock
         self._admit, self._started, self._ended = admit, started, ended
         self._sessions = plan.workload.sessions
-        self._opened = self._next_index = 0
-        self._stopped = False
+        self.next_index = 0
+        """The index of the first request of the next stage."""
+        self._opened = 0
+        self._stopped = self._concluded = False
         self._under_way: dict[Finished, StageProgress] = {}
         self._stock: Stock | None = None
         self._pacer: Pacer | None = None
@@ -72,29 +75,44 @@ class Traffic:
         """Whether every stage has been opened, or none is to be opened any more."""
         return self._opened == len(self._plan.stages)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing may leave any more."""
+        return self._stopped or self._concluded
+
     def users_needed(self) -> int | None:
         """How many users the next stage needs; None if there is none, or all was stopped."""
         return None if self.done or self._stopped else users_of(self._plan.stages[self._opened])
 
     def open(
-        self, *, part: Part = _WHOLE, first_index: int | None = None, starts_ns: int | None = None
+        self,
+        *,
+        number: int | None = None,
+        part: Part = _WHOLE,
+        first_index: int | None = None,
+        starts_ns: int | None = None,
     ) -> StageProgress:
-        """Begin the next stage: its users are there, and may send from ``starts_ns`` on, or from now.
+        """Begin the next stage, or that of a number: its users are there and may send from ``starts_ns`` on.
 
         Blocks until what leaves first is made, and then until the start. ``first_index`` is the index of the
         stage's position 0; without it that follows what this process has sent. Several processes that send
         parts of one stage need both from whoever leads them, who knows the highest ``next_index`` of all.
         """
+        if number is not None:
+            self._opened = number
         stage = self.stage = StageProgress(
             self._plan.stages[self._opened],
             self._opened,
             started_ns=self._clock.now_ns(),
-            first_index=self._next_index if first_index is None else first_index,
-            turns=self._sessions.turns if self._sessions else 1,
+            first_index=self.next_index if first_index is None else first_index,
+            turns=self.source.turns,
             part=part,
         )
         self._opened += 1
         self._over = Event()
+        if self.stopped:
+            stage.close()
+            return stage
         self._get_ready(stage)
         if starts_ns is not None:
             alarm = Alarm()
@@ -113,10 +131,11 @@ class Traffic:
             self._changed.wait(_CHECK_S)
         self._end_stage()
         if stage is not None:
-            self._next_index = stage.next_index
+            self.next_index = stage.next_index
 
     def conclude(self) -> None:
         """Send nothing more and open no stage; what is in flight goes on, and ``wait`` waits for it."""
+        self._concluded = True
         self._opened = len(self._plan.stages)
         if self.stage is not None:
             self.stage.close()
@@ -169,7 +188,7 @@ class Traffic:
                 self._changed.clear()
                 self._changed.wait(_CHECK_S)
             return
-        instants = self._source.instants(stage.number)
+        instants = self.source.instants(stage.number)
         self._pacer = Pacer(
             stage, instants, stock, self.holds, self._clock, lambda *leaving: self._send(stage, *leaving)
         )
@@ -194,8 +213,8 @@ class Traffic:
     ) -> Prepared:
         """Make one request: ``said`` is what its conversation said before."""
         position = conversation * stage.turns + turn
-        request = self._source.request(stage.number, position, index=stage.first_index + position)
-        said = (*said, *self._source.says(request))
+        request = self.source.request(stage.number, position, index=stage.first_index + position)
+        said = (*said, *self.source.says(request))
         message = self._builder.build(request, said)
         return Prepared(conversation, turn, position, request, message, said if stage.turns > 1 else ())
 
@@ -297,7 +316,7 @@ class Traffic:
         """
         call = self._routes.to(prepared.request.tier).call(prepared.message, punctual=stage.paced)
         more = prepared.turn + 1 < stage.turns and not stage.closed
-        answered: "AsyncResult[str | None] | None" = AsyncResult() if more else None
+        answered: AsyncResult[str | None] | None = AsyncResult() if more else None
         finished = Finished(prepared.request, call.exchange, scheduled_ns, answered)
         self._under_way[finished] = stage
         self._started(prepared.request)
