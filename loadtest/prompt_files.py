@@ -8,7 +8,9 @@ Memory holds where each prompt begins, 8 bytes each, and not the prompts. Rules 
 """
 
 import mmap
+import os
 import tempfile
+import weakref
 from array import array
 from collections.abc import Callable
 from functools import lru_cache
@@ -49,13 +51,13 @@ class FilePrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptFile:
-    """The prompts of a file, by number. Not thread-safe: all reads share one place in the file."""
+    """The prompts of a file, by number. It stays open as long as there is anybody who may read it."""
 
     def __init__(
         self,
         name: str,
         file: IO[bytes],
-        starts: "array[int]",
+        bounds: "array[int]",
         decode: Callable[[bytes], FilePrompt],
         *,
         left_out: int = 0,
@@ -63,20 +65,22 @@ class PromptFile:
         self.name = name
         self.left_out = left_out
         """Entries of the file that ask nothing."""
-        self._file, self._starts, self._decode = file, starts, decode
-        self.prompt = lru_cache(maxsize=16)(self._prompt)  # who asks for a prompt asks for it twice
+        self._fd = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._fd)
+        self._bounds, self._decode = bounds, decode
+        self._prompt = lru_cache(maxsize=16)(self._read)  # who asks for a prompt asks for it twice
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._bounds) - 1
 
-    def close(self) -> None:
-        """Give the file back."""
-        self._file.close()
+    def prompt(self, number: int) -> FilePrompt:
+        """One prompt. Raises BadInputError if the file is not any more what it was when it was opened."""
+        return self._prompt(number)
 
-    def _prompt(self, number: int) -> FilePrompt:
-        self._file.seek(self._starts[number])
+    def _read(self, number: int) -> FilePrompt:
+        start, end = self._bounds[number : number + 2]
         try:
-            return self._decode(self._file.readline())
+            return self._decode(os.pread(self._fd, end - start, start))
         except (*_UNREADABLE, ValueError) as error:
             raise BadInputError(f"{self.name}: has changed since it was opened: {error}") from error
 
@@ -93,7 +97,6 @@ def open_prompts(prompts: Prompts, *, folder: Path, lengths_needed: bool) -> Pro
     except OSError as error:
         raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
     if not len(made):
-        made.close()
         raise BadInputError(f"{path}: holds no prompt")
     return made
 
@@ -119,14 +122,15 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 def _json_lines(path: Path, lengths_needed: bool) -> PromptFile:
-    file = path.open("rb")
-    starts, start = array("Q"), 0
-    for number, line in enumerate(file, start=1):
-        if line.strip():
-            _check(line, lengths_needed, where=f"{path}:{number}")
-            starts.append(start)
-        start += len(line)
-    return PromptFile(str(path), file, starts, _of_line)
+    bounds, start = array("Q"), 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                _check(line, lengths_needed, where=f"{path}:{number}")
+                bounds.append(start)
+            start += len(line)
+        bounds.append(start)
+        return PromptFile(str(path), file, bounds, _of_line)
 
 
 def _check(line: bytes, lengths_needed: bool, *, where: str) -> None:
@@ -169,24 +173,26 @@ _SPOOLED = msgspec.json.Decoder(FilePrompt)
 
 
 def _sharegpt(path: Path) -> PromptFile:
-    """Put the first question of each conversation into a nameless file, a line each.
+    """Put the first question of each conversation into a nameless file.
 
     The JSON is one value, so it has to be read to its end; it is mapped and not copied, and what is kept of
     it is on disk.
     """
-    spool, starts, left_out = tempfile.TemporaryFile(), array("Q"), 0  # noqa: SIM115  (PromptFile closes it)
-    for number, raw in enumerate(_entries(path), start=1):
-        try:
-            prompt = _question(msgspec.json.decode(raw, type=_Conversation).conversations)
-        except _UNREADABLE as error:
-            raise BadInputError(f"{path}: conversation {number}: {error}") from error
-        if prompt is None:
-            left_out += 1
-        else:
-            starts.append(spool.tell())
-            spool.write(msgspec.json.encode(prompt) + b"\n")
-    spool.flush()
-    return PromptFile(str(path), spool, starts, _SPOOLED.decode, left_out=left_out)
+    bounds, left_out = array("Q"), 0
+    with tempfile.TemporaryFile() as spool:
+        for number, raw in enumerate(_entries(path), start=1):
+            try:
+                prompt = _question(msgspec.json.decode(raw, type=_Conversation).conversations)
+            except _UNREADABLE as error:
+                raise BadInputError(f"{path}: conversation {number}: {error}") from error
+            if prompt is None:
+                left_out += 1
+            else:
+                bounds.append(spool.tell())
+                spool.write(msgspec.json.encode(prompt))
+        bounds.append(spool.tell())
+        spool.flush()
+        return PromptFile(str(path), spool, bounds, _SPOOLED.decode, left_out=left_out)
 
 
 def _entries(path: Path) -> list[msgspec.Raw]:

@@ -122,13 +122,14 @@ class Prose:
         self, marks: Sequence[str], ends: Sequence[int], mark_tokens: Callable[[str, bool], int]
     ) -> list[int]:
         """As many words as fit exactly; a piece too short for its mark is left out, unless it is the last."""
+        *earlier, last = marks
+        latest = ends[-1] - mark_tokens(last, False)
         spent, sizes = round(self.counting.overhead_tokens), list[int]()
-        for place, (mark, end) in enumerate(zip(marks, ends, strict=True), start=1):
+        for mark, end in zip(earlier, ends, strict=False):
             costs = mark_tokens(mark, not any(sizes))
-            size = end - spent - costs + 1
-            sizes.append(max(size, 1 if place == len(marks) else 0))
+            sizes.append(max(0, min(end, latest) - spent - costs + 1))
             spent += costs + sizes[-1] - 1 if sizes[-1] else 0
-        return sizes
+        return [*sizes, max(1, ends[-1] - spent - mark_tokens(last, not any(sizes)) + 1)]
 
     def _mark(self, index: int) -> str:
         return _spelled(self._serial(index), _FRESH)

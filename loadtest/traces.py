@@ -17,7 +17,7 @@ Rules for whoever edits this file:
 import csv
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -177,8 +177,8 @@ def _json_rows(path: Path, unit_ns: float) -> Iterator[tuple[int, _Row]]:
 
 
 def _csv_rows(path: Path, names: tuple[str, str, str], *, dated: bool) -> Iterator[tuple[int, _Row]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
+    with path.open("rb") as file:
+        reader = csv.reader(_decoded(path, file))
         try:
             header = next(reader, [])
             if missing := [name for name in names if name not in header]:
@@ -188,8 +188,17 @@ def _csv_rows(path: Path, names: tuple[str, str, str], *, dated: bool) -> Iterat
                 if cells:
                     where = f"{path}:{reader.line_num}"
                     yield reader.line_num, _csv_row(cells, places, names, dated=dated, where=where)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise BadInputError(f"{path}:{reader.line_num + 1}: is not CSV text: {error}") from error
+        except csv.Error as error:
+            raise BadInputError(f"{path}:{reader.line_num}: is no CSV: {error}") from error
+
+
+def _decoded(path: Path, file: Iterable[bytes]) -> Iterator[str]:
+    """Lines as text, so that one that is none is known by its number."""
+    for number, line in enumerate(file, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise BadInputError(f"{path}:{number}: is not UTF-8 text") from error
 
 
 def _csv_row(
