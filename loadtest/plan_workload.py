@@ -146,7 +146,7 @@ def check(work: Workload, tiers: Sequence[str], *, where: str) -> None:
     given = [name for name in ("prompt_tokens", "prompts", "trace") if getattr(work, name) is not None]
     if len(given) != 1:
         raise BadInputError(
-            f"{where}: {' and '.join(given) or 'nothing'} says what to ask; "
+            f"{where}: {' and '.join(given) or 'nothing'} {'say' if given else 'says'} what to ask; "
             "expected one of prompt_tokens, prompts and trace"
         )
     if work.output_tokens is None and work.prompt_tokens is not None:

@@ -24,6 +24,7 @@ _MOST_SHOWN = 120
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<key>.*)`$")
 _MISSING = re.compile(r"^Object missing required field `(?P<key>.*)`$")
+_TYPES = re.compile(r"`([^`]*?)(?: \| null)?`")
 _STEP = re.compile(r"\.(?P<key>[^.\[\]]+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
 
 
@@ -112,7 +113,7 @@ def _explain(message: str, raw: Any, kind: Any) -> str:
 
 def _in_words(what: str) -> str:
     """Say a type as TOML's users know it: a table, and not ``object | null``."""
-    return what.replace(" | null", "").replace("`object`", "table").replace("`", "")
+    return _TYPES.sub(lambda match: match[1].replace("object", "table").replace(" | ", " or "), what)
 
 
 def _brief(value: Any) -> str:

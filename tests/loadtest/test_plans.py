@@ -164,3 +164,118 @@ def test_numbers_that_no_run_could_follow_are_refused(old: str, new: str, words:
     with pytest.raises(BadInputError) as caught:
         typedtoml.parse(GOOD.replace(old, new), Plan, where="p")
     assert words in str(caught.value)
+
+
+WORKLOAD = """prompt_tokens = [64, 128]
+output_tokens = 16
+"""
+TWO_TIERS = '\n[[tiers]]\nname = "a"\n[[tiers]]\nname = "b"'
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        (
+            "output_tokens = 16",
+            "workload: nothing says what to ask; expected one of prompt_tokens, prompts and",
+        ),
+        (
+            'prompt_tokens = [64]\noutput_tokens = 16\nprompts = { file = "p" }',
+            "workload: prompt_tokens and prompts say what to ask",
+        ),
+        (
+            'prompt_tokens = [64]\noutput_tokens = 16\ntokenizer = "t"\ntokens_per_word = 1.3',
+            "workload: tokenizer and tokens_per_word both say how to count; keep one",
+        ),
+        (
+            'prompt_tokens = { kind = "uniform", minimum = 9, maximum = 8 }\noutput_tokens = 16',
+            "workload.prompt_tokens.minimum: 9 is not allowed; expected at most maximum, 8",
+        ),
+        (
+            'prompt_tokens = { kind = "lognormal", median = 9, sigma = 1, minimum = 10 }\noutput_tokens = 16',
+            "workload.prompt_tokens.median: 9 is not allowed; expected minimum to maximum, 10 to 1000000",
+        ),
+        (
+            'prompt_tokens = [64]\noutput_tokens = { kind = "empirical" }',
+            "workload.output_tokens: expected one of values and file",
+        ),
+        (
+            'prompt_tokens = { kind = "normal" }\noutput_tokens = 16',
+            "workload.prompt_tokens.kind: 'normal' is not allowed; expected one of lognormal, uniform, emp",
+        ),
+        (
+            'trace = { file = "t", format = "azure" }\noutput_tokens = 4',
+            "workload.output_tokens: a trace tells",
+        ),
+        (
+            'trace = { file = "t", format = "azure", block_tokens = 4 }',
+            "workload.trace.block_tokens: azure traces have no blocks",
+        ),
+        (
+            'trace = { file = "t", format = "qwen" }\nshared_prefix = { tokens = 4 }',
+            "workload.shared_prefix: a qwen trace tells what is shared; leave it out",
+        ),
+        (
+            'trace = { file = "t", format = "qwen" }\nsessions = { turns = 2, turn_tokens = 4 }',
+            "workload.sessions: a trace tells its own histories; leave sessions out",
+        ),
+        ('trace = { file = "t", format = "csv" }', "workload.trace.format: 'csv' is not allowed"),
+        (
+            'prompts = { file = "p" }\nshared_prefix = { tokens = 4 }',
+            "workload.shared_prefix: prompts of a file are sent as they are; leave it out",
+        ),
+        (
+            f"{WORKLOAD}sessions = {{ turns = 4, turn_tokens = 4, switch_turn = 2 }}",
+            "workload.sessions: switch_turn and switch_tier go together",
+        ),
+        (
+            f'{WORKLOAD}sessions = {{ turns = 4, turn_tokens = 4, switch_turn = 2, switch_tier = "c" }}',
+            "workload.sessions.switch_tier: 'c' is no tier; expected a or b",
+        ),
+        (
+            f'{WORKLOAD}sessions = {{ turns = 4, turn_tokens = 4, switch_turn = 4, switch_tier = "b" }}',
+            "workload.sessions.switch_turn: 4 is not allowed; expected less than turns, 4",
+        ),
+        (
+            f"{WORKLOAD}sessions = {{ turns = 0, turn_tokens = 4 }}",
+            "workload.sessions.turns: 0 is not allowed",
+        ),
+        (
+            f"{WORKLOAD}shared_prefix = {{ tokens = 4, requests_ratio = 1.5 }}",
+            "requests_ratio: 1.5 is not allowed",
+        ),
+    ],
+)
+def test_a_workload_that_contradicts_itself_is_refused_in_one_line(workload: str, words: str) -> None:
+    assert WORKLOAD in GOOD
+    with pytest.raises(BadInputError) as caught:
+        plan.parse(GOOD.replace(WORKLOAD, workload + "\n") + TWO_TIERS, where="p")
+    line = str(caught.value)
+    assert line.startswith("p: ")
+    assert words in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        'prompts = { file = "p", format = "sharegpt" }',
+        'trace = { file = "t", format = "mooncake", block_tokens = 64, limit = 5 }',
+        'trace = { file = "t", format = "burstgpt" }\nshared_prefix = { tokens = 4 }',
+        f'{WORKLOAD}sessions = {{ turns = 4, turn_tokens = 4, switch_turn = 3, switch_tier = "b" }}',
+        'prompt_tokens = { kind = "empirical", values = [3] }\noutput_tokens = 4',
+        'prompt_tokens = [3]\noutput_tokens = { kind = "empirical", file = "f" }',
+    ],
+)
+def test_a_workload_that_says_one_thing_is_taken(workload: str) -> None:
+    made = plan.parse(GOOD.replace(WORKLOAD, workload + "\n") + TWO_TIERS, where="p")
+    again = msgspec.json.decode(msgspec.json.encode(made), type=Plan)  # as run.json keeps it
+    assert again == made
+
+
+def test_files_are_found_from_the_plans_folder(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(GOOD)
+    (tmp_path / "plan-without-suffix").write_text(GOOD)
+    for name in ("p.toml", "plan-without-suffix", "gone.toml"):
+        assert plan.folder_of(str(tmp_path / name)) == tmp_path
+    assert plan.folder_of("ab") == Path()

@@ -33,7 +33,11 @@ BROKEN = [
     ),
     ('name = "x"', "name = 7", "name: 7 is not allowed; expected str"),
     ("[workload]", "[workloads]", "workloads: unknown key (did you mean workload?)"),
-    ("requests = 320\narrivals", "requests = 320\n# arrivals", "stages[0].arrivals: is missing and has no default"),
+    (
+        "requests = 320\narrivals",
+        "requests = 320\n# arrivals",
+        "stages[0].arrivals: is missing and has no default",
+    ),
     ("[128, 2048]", "[-1]", "workload.prompt_tokens[0]: -1 is not allowed; expected int >= 1"),
     ("[128, 2048]", "[]", "workload.prompt_tokens: [] is not allowed; expected array of length >= 1"),
     ("output_tokens = 64", "output_tokens = nan", "workload.output_tokens: nan is not allowed"),
@@ -111,6 +115,8 @@ def test_a_value_of_any_length_is_shown_in_a_line_that_can_be_read() -> None:
             "requests: 2020-01-01 is not allowed; expected int, got date",
         ),
         ("[workload]", "[[workload]]", "is not allowed; expected table, got array"),
+        ("[128, 2048]", "64", "prompt_tokens: 64 is not allowed; expected table or array, got int"),
+        ("= 64", "= [64]", "output_tokens: [64] is not allowed; expected int or table, got array"),
     ],
 )
 def test_types_are_named_in_the_words_of_toml(good: str, bad: str, expected: str) -> None:
