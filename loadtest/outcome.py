@@ -70,7 +70,8 @@ def _unended(exchange: Exchange) -> str:
     """A response that ended in order and yet brought no end of a stream: often it was none to begin with."""
     content_type = exchange.headers.get("content-type", "")
     if content_type.startswith("text/html"):
-        return folded(f"a web page came, no stream: {body_bytes(exchange)[:200].decode('utf-8', 'replace')}")
+        page = body_bytes(exchange)[:_MESSAGE_BYTES].decode("utf-8", "replace")
+        return folded(f"a web page came, no stream: {page}")
     return "the stream ended without a finish reason or end mark"
 
 

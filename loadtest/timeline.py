@@ -4,6 +4,8 @@ Counts of tokens come from ``usage``; the count of events stands in for it only 
 """
 
 import email.utils
+import functools
+from urllib.parse import quote
 
 from loadtest.exchange import Exchange
 from loadtest.outcome import detail_of, outcome_of, refused
@@ -21,8 +23,13 @@ def record(
 ) -> RequestRecord:
     """Make the record of one attempt.
 
-    ``secret`` is the key that was sent: a server that echoes it finds it blotted out of ``detail``.
+    ``secret`` is the key that was sent: a server that echoes it finds it blotted out of whatever is kept of
+    its words.
     """
+
+    def blotted(text: str | None) -> str | None:
+        return None if text is None else _blotted(text, secret)
+
     reading = Reading() if refused(exchange) else read(exchange, wire)
     outcome = outcome_of(exchange, reading)
     headers, usage, seen = exchange.headers, reading.usage, reading.streamed
@@ -50,25 +57,40 @@ def record(
         ended_ns=exchange.ended_ns,
         status=exchange.status,
         outcome=outcome,
-        detail=_shown(detail_of(exchange, reading, outcome), secret),
-        finish_reason=reading.finish_reason,
-        echoed_tier=reading.echoed_tier,
+        detail=_cut(_blotted(detail_of(exchange, reading, outcome), secret)),
+        finish_reason=blotted(reading.finish_reason),
+        echoed_tier=blotted(reading.echoed_tier),
         prompt_tokens=usage.whole_prompt_tokens,
         cached_tokens=usage.cached_tokens,
         cache_write_tokens=usage.cache_write_tokens,
         output_tokens=usage.output_tokens if told else events or None,
         tokens_source="usage" if told else "events" if events else None,
-        request_id=next((headers[name] for name in _REQUEST_ID_HEADERS if name in headers), None),
+        request_id=blotted(next((headers[name] for name in _REQUEST_ID_HEADERS if name in headers), None)),
         retry_after_s=retry_after_s(headers),
-        rate_limit_headers={name: value for name, value in headers.items() if _of_rate_limits(name)},
+        rate_limit_headers={
+            _blotted(name, secret): _blotted(value, secret)
+            for name, value in headers.items()
+            if _of_rate_limits(name)
+        },
         stamp_source=exchange.stamp_source,
     )
 
 
-def _shown(detail: str, secret: str) -> str:
-    """Blot the secret out before cutting, so that no half of it is left."""
-    blotted = detail.replace(secret, "[key]") if secret else detail
-    return blotted if len(blotted) <= _DETAIL_LENGTH else blotted[: _DETAIL_LENGTH - 1] + "…"
+def _blotted(text: str, secret: str) -> str:
+    """Take the secret out, also as a URL or a header's name would write it; to be done before any cut."""
+    if secret and text:
+        for form in _forms(secret):
+            text = text.replace(form, "[key]")
+    return text
+
+
+@functools.cache
+def _forms(secret: str) -> frozenset[str]:
+    return frozenset((secret, quote(secret), quote(secret, safe=""), secret.lower()))
+
+
+def _cut(detail: str) -> str:
+    return detail if len(detail) <= _DETAIL_LENGTH else detail[: _DETAIL_LENGTH - 1] + "…"
 
 
 def _of_rate_limits(header: str) -> bool:

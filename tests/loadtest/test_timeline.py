@@ -276,3 +276,31 @@ def test_a_web_page_is_called_one() -> None:
     made = record(exchange(page, headers={"content-type": "text/html; charset=utf-8"}))
     assert made.outcome == "truncated"
     assert made.detail == "a web page came, no stream: <html> <title>Welcome to nginx</title></html>"
+
+
+KEY = "sk-Sekret/7+"
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        exchange(GOOD, headers={"x-request-id": f"for {KEY}", "x-ratelimit-key": KEY}),
+        exchange(GOOD, headers={f"x-ratelimit-{KEY}".lower(): "1"}),
+        exchange(
+            [(1, text(service_tier=KEY)), (2, event({"choices": [{"delta": {}, "finish_reason": KEY}]}))]
+        ),
+        exchange([(1, text()), (2, event({"error": {"message": f"no {KEY}", "type": KEY}}))]),
+        exchange([(1, text()), (2, b"data: {" + KEY.encode() + b"\n\n")]),
+        exchange([(1, b'{"error":{"message":"' + KEY.encode() + b'"}}')], status=401),
+        exchange([(1, KEY.encode())], status=500),
+        exchange([], status=302, headers={"location": f"https://x/?key={KEY}"}),
+        exchange([], status=302, headers={"location": "https://x/?key=sk-Sekret%2F7%2B"}),
+        exchange([(1, b"x" * 170 + KEY.encode())], headers={"content-type": "text/html"}),
+        exchange([(1, b"x" * 262 + KEY.encode())], headers={"content-type": "text/html"}),
+        exchange([], "malformed", detail=f"not HTTP: {KEY}"),
+    ],
+    ids=str.split("headers names tier stream_error damage body text location quoted page cut malformed"),
+)
+def test_a_key_that_a_server_echoes_anywhere_is_kept_nowhere(seen: Exchange) -> None:
+    kept = repr(record(seen, secret=KEY)).lower()
+    assert "sekret" not in kept
