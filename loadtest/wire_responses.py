@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from loadtest.body import turns, with_tier
+from loadtest.body import with_tier
 from loadtest.delta import (
     END_MARK,
     NOTHING,
@@ -52,7 +52,7 @@ def body(plan: Plan, request: Request, *, model: str, messages: Sequence[Message
     work = plan.workload
     fields: dict[str, Any] = {
         "model": model,
-        "input": turns(messages),
+        "input": [_turn(message) for message in messages],
         "max_output_tokens": request.max_tokens,
         "stream": work.stream,
     }
@@ -61,6 +61,14 @@ def body(plan: Plan, request: Request, *, model: str, messages: Sequence[Message
     if work.ignore_eos:
         fields["ignore_eos"] = True
     return msgspec.json.encode(with_tier(fields, request))
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    """One message of the input; llama.cpp's server takes an answer of before only as typed output (2026)."""
+    if message.role != "assistant":
+        return {"role": message.role, "content": message.text}
+    said = [{"type": "output_text", "text": message.text}]
+    return {"type": "message", "role": message.role, "content": said}
 
 
 def read_event(name: bytes, data: bytes) -> Delta:

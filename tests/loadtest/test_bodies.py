@@ -14,6 +14,12 @@ from loadtest.workload import Message, Request
 TALK = (Message("user", "one two"), Message("assistant", "three"), Message("user", "four"))
 TURNS = [{"role": message.role, "content": message.text} for message in TALK]
 
+ITEMS: list[dict[str, Any]] = [
+    TURNS[0],
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "three"}]},
+    TURNS[2],
+]
+
 
 def plan(**more: Any) -> Plan:
     return Plan(
@@ -46,7 +52,7 @@ BODIES: dict[Api, tuple[str, dict[str, Any]]] = {
     ),
     "responses": (
         "/v1/responses",
-        {"input": TURNS, "max_output_tokens": 8, "stream": True, "ignore_eos": True},
+        {"input": ITEMS, "max_output_tokens": 8, "stream": True, "ignore_eos": True},
     ),
     "anthropic": ("/v1/messages", {"messages": TURNS, "max_tokens": 8, "stream": True}),
 }  # fmt: skip

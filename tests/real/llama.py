@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 START_TIMEOUT_S = 90.0
+PARALLEL = 8
+"""Slots of the server that the tests share."""
 HERE = Path(__file__).parent
 
 

@@ -1,7 +1,6 @@
 """``run`` and ``report`` against a server that we did not write: llama.cpp with a real 270 M model."""
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -11,9 +10,8 @@ from typing import Any
 import pytest
 
 from loadtest import records
-from tests.real.llama import llama_server, missing_packages
+from tests.real.llama import PARALLEL, Llama
 
-PARALLEL = 8
 OUTPUT_TOKENS = 24
 PLAN = f"""
 name = "small-sweep"
@@ -55,20 +53,13 @@ class Sweep:
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    missing = missing_packages()
-    if missing:
-        said = f"the real engine cannot run: {', '.join(missing)} not installed (pip install -e '.[real]')"
-        if os.environ.get("CI") == "true":
-            pytest.fail(said)
-        pytest.skip(said)
-    folder = tmp_path_factory.mktemp("llama")
+def sweep(llama: Llama, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    folder = tmp_path_factory.mktemp("sweep")
     (folder / "plan.toml").write_text(PLAN)
-    with llama_server(folder, parallel=PARALLEL) as server:
-        before = server.metric("tokens_predicted_total"), server.metric("n_decode_total")
-        out = folder / "run"
-        tierscope("run", folder / "plan.toml", "--url", server.url, "--out", out, "--metrics-port", "0")
-        after = server.metric("tokens_predicted_total"), server.metric("n_decode_total")
+    before = llama.metric("tokens_predicted_total"), llama.metric("n_decode_total")
+    out = folder / "run"
+    tierscope("run", folder / "plan.toml", "--url", llama.url, "--out", out, "--metrics-port", "0")
+    after = llama.metric("tokens_predicted_total"), llama.metric("n_decode_total")
     tierscope("report", out, "--json", folder / "report.json")
     return Sweep(
         run=records.read_run(out),
