@@ -11,11 +11,12 @@ class RunClock:
 
     An instant r of CLOCK_REALTIME lies ``r - realtime_zero_ns`` after the run's start. Both clocks are slewed
     alike by NTP; only a step of the wall clock moves their offset. ``recheck`` finds one and adopts the new
-    offset; ``stepped_ns`` sums the sizes of all steps seen.
+    offset; ``stepped_ns`` sums the sizes of all steps seen. ``zero_ns`` is where on this machine's monotonic
+    clock a run began elsewhere; without it the run begins now.
     """
 
-    def __init__(self) -> None:
-        self.zero_ns = time.monotonic_ns()
+    def __init__(self, zero_ns: int | None = None) -> None:
+        self.zero_ns = time.monotonic_ns() if zero_ns is None else zero_ns
         self.started_unix_s = time.time()
         self.stepped_ns = 0
         self.realtime_zero_ns = _offset_ns() + self.zero_ns

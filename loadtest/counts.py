@@ -15,8 +15,10 @@ class StageCounts:
     started: int = 0
     ended: int = 0
     failed: int = 0
+    given_up: int = 0
+    """Requests that nobody waits for any more: the process that sent them is lost."""
 
     @property
     def in_flight(self) -> int:
-        """Requests started that have not ended."""
-        return self.started - self.ended
+        """Requests started that are still waited for."""
+        return self.started - self.ended - self.given_up

@@ -4,20 +4,32 @@ Rules for whoever edits this file:
 
 1. Whoever makes the records, this process or others, they all come here, each once.
 2. What was recorded is on disk after the next ``flush``.
-3. A request that failed is data; ``fail`` is told only of what keeps the run from doing its job.
+3. A request that failed is data; ``fail`` is told only of what keeps the run from doing its job, and
+   ``conclude`` when enough requests have failed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from loadtest import derive, exposition, progress
+from loadtest import calibration, derive, exposition, progress
 from loadtest.counts import StageCounts
+from loadtest.error_window import ErrorWindow
+from loadtest.fitness import Fitness
 from loadtest.health import Health, Punctuality
 from loadtest.metrics import RunMetrics
-from loadtest.plan import Closed
+from loadtest.plan import CALIBRATION, Closed
+from loadtest.prompt_errors import PromptErrors
 from loadtest.recorder import Recorder
-from loadtest.records import ClientHealth, RequestRecord, RunInfo, StampSource
+from loadtest.records import (
+    ClientHealth,
+    PromptCounting,
+    RequestRecord,
+    RunInfo,
+    StampSource,
+    WorkerInfo,
+    decode_lines,
+)
 from loadtest.run_config import RunConfig
 from loadtest.status import ClientStatus, Status
 from loadtest.tally import Tally
@@ -48,10 +60,15 @@ class Ledger:
         listeners: Listeners,
         *,
         fail: Callable[[str], None],
+        conclude: Callable[[str], None],
     ) -> None:
         self.tally = Tally()
+        self.prompt_errors = PromptErrors()
+        self._errors = ErrorWindow(config.plan.control)
+        self._conclude = conclude
+        self._early: list[RequestRecord] = []
         self.metrics = RunMetrics(config.plan, config.target, config.run_id, stamp_source)
-        self.stages = {stage.name: StageCounts(stage) for stage in config.plan.stages}
+        self.stages = {stage.name: StageCounts(stage) for stage in (calibration.STAGE, *config.plan.stages)}
         self.stage: StageCounts | None = None
         self._config = config
         self._listeners = listeners
@@ -64,6 +81,9 @@ class Ledger:
     def open(self, info: RunInfo) -> None:
         """Open the run folder. Raises BadInputError if it cannot be had."""
         self._recorder = Recorder(self._config.folder, info)
+        for record in self._early:
+            self._recorder.append(record)
+        self._early.clear()
 
     def begin_stage(self, name: str, now_ns: int) -> None:
         """A stage is opened; counts and figures that are shown are its own from here on."""
@@ -77,10 +97,36 @@ class Ledger:
         self.metrics.started(tier)
         self.stages[stage].started += 1
 
+    def gave_up(self, stage: str, tier: str, count: int) -> None:
+        """Requests under way are waited for no longer; they will have no record."""
+        self.metrics.gave_up(tier, count)
+        self.stages[stage].given_up += count
+
     def add(self, record: RequestRecord, body_bytes: int) -> None:
         """Keep the record of a request that has ended, and count it everywhere."""
         if self._recorder is not None:
             self._recorder.append(record)
+        else:
+            self._early.append(record)
+        self.count(record, body_bytes)
+
+    def add_lines(self, lines: bytes, worker: str, body_bytes: Sequence[int]) -> list[RequestRecord]:
+        """Keep what a worker made, as it came, and count it; gives the records.
+
+        Raises msgspec.DecodeError if a line is no record.
+        """
+        records = decode_lines(lines)
+        if self._recorder is not None and lines:
+            try:
+                self._recorder.append_lines(lines, worker)
+            except RunFailedError as error:
+                self._fail(str(error))
+        for record, size in zip(records, body_bytes, strict=True):
+            self.count(record, size)
+        return records
+
+    def count(self, record: RequestRecord, body_bytes: int) -> None:
+        """Count the record of a request that has ended everywhere."""
         self.metrics.ended(record)
         self._figures.add(record)
         counts = self.stages[record.stage]
@@ -88,8 +134,12 @@ class Ledger:
         counts.failed += record.outcome != "ok"
         paced = not isinstance(counts.stage.arrivals, Closed)
         lag_s = derive.lag_s(record) if paced else None
-        self.tally.add(record, lag_s)
-        self.punctuality.add(record, lag_s)
+        self.prompt_errors.add(record)
+        if record.stage != CALIBRATION:  # which is not what was asked for
+            self.tally.add(record, lag_s)
+            self.punctuality.add(record, lag_s)
+            if why := self._errors.add(record):
+                self._conclude(why)
         if why := self.tally.hopeless():
             self._fail(why)
         self._listeners.seen(record, body_bytes)
@@ -108,7 +158,7 @@ class Ledger:
         if self.stage is not None and (ended or not self._listeners.quiet):
             self._listeners.say(progress.line(self.stage, self._figures, ended=ended))
 
-    def watch(self, health: Health, now_ns: int) -> None:
+    def watch(self, health: Health | Fitness, now_ns: int) -> None:
         """Once a second: refresh the gauges, and show how the run stands if somebody looks."""
         if self.stage is None:
             return
@@ -137,12 +187,26 @@ class Ledger:
             )
 
     def close(
-        self, status: Literal["complete", "partial"], detail: str, *, ended_ns: int, client: ClientHealth
+        self,
+        status: Literal["complete", "partial"],
+        detail: str,
+        *,
+        ended_ns: int,
+        client: ClientHealth,
+        workers: Sequence[WorkerInfo] = (),
+        prompt_counting: PromptCounting | None = None,
     ) -> str:
         """Write what is left and the final run.json; gives one line if that failed, else nothing."""
         if self._recorder is None:
             return ""
-        return self._recorder.close(status, detail, ended_ns=ended_ns, client=client)
+        return self._recorder.close(
+            status,
+            detail,
+            ended_ns=ended_ns,
+            client=client,
+            workers=workers,
+            prompt_counting=prompt_counting,
+        )
 
     def save_metrics(self) -> str:
         """Leave the metrics page beside the records; gives one line if that failed, else nothing."""

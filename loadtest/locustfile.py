@@ -11,17 +11,28 @@ import logging
 import os
 import re
 import secrets
-import signal
 import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-import gevent
 from locust import events
 
-from loadtest import endpoint, exposition, plan, scrape, stamps
+from loadtest import (
+    distribution,
+    endpoint,
+    exposition,
+    parent,
+    plan,
+    proxy,
+    scrape,
+    signals,
+    stamps,
+    tls,
+    web,
+)
+from loadtest.addresses import address
 from loadtest.message import MessageBuilder
 from loadtest.plan import Target
 from loadtest.run_config import RunConfig
@@ -33,8 +44,9 @@ from tierscope.errors import BadInputError
 __all__ = ["PlanShape", "PlanUser"]
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MOST_WORKERS = 256
+_STAMPS: tuple[stamps.StampWish, ...] = ("auto", "kernel", "user")
 _SWITCH_S = 0.0005  # the thread that renders /metrics gives the hub its turn within this time
-_OWN_DISTRIBUTION = ("master", "worker", "processes")
 
 
 def add_arguments(parser: Any) -> None:
@@ -43,7 +55,7 @@ def add_arguments(parser: Any) -> None:
     option("--plan", metavar="PLAN", help="A shipped plan (ab, smoke, sweep) or a TOML file.")
     option("--model", metavar="NAME", help="The model to ask for.")
     option("--api", default="openai", metavar="API", help=f"How the server speaks: {', '.join(WIRES)}.")
-    option("--out", type=Path, metavar="DIR", help="Folder of the run; default: runs/RUN_ID.")
+    option("--out", metavar="DIR", help="Folder of the run; default: runs/RUN_ID.")
     option("--seed", metavar="N", help="Overrides the plan's seed.")
     option("--run-id", metavar="ID", help="Names the run; default: the plan's name and the time.")
     option("--metrics-port", default="0", metavar="PORT", help="Serve /metrics there; 0 (default): do not.")
@@ -53,20 +65,52 @@ def add_arguments(parser: Any) -> None:
         "--scrape", metavar="URL", help="Record the server's own metrics from there; auto: where they are."
     )
     option("--status-fd", metavar="N", help="Write how the run stands there, a line of JSON a second.")
+    option("--workers", metavar="N", help="Send from so many processes on this machine.")
+    option("--parent-pid", metavar="PID", help="End soon after this process, whose child this one is.")
     option("--insecure", action="store_true", help="Accept any TLS certificate.")
+    option("--ca-file", metavar="FILE", help="Trust these authorities (PEM) in place of the system's.")
+    option(
+        "--stamps", default="auto", metavar="WHOSE", help=f"Arrivals by whose clock: {', '.join(_STAMPS)}."
+    )
     parser.set_defaults(loglevel="WARNING")
     if not {"-h", "--help"} & set(sys.argv):
         options, _ = parser.parse_known_args()
-        if any(getattr(options, name, None) for name in _OWN_DISTRIBUTION):
-            _refuse("--master, --worker and --processes are not supported: a run is one process for now")
+        if options.parent_pid is not None:
+            parent.end_with(_number("--parent-pid", options.parent_pid, 2**31))
+        if options.processes:
+            _refuse("--processes is not supported; expected --workers N, or --master and --worker")
+        if options.workers is not None:
+            _lead(parser, _number("--workers", options.workers, _MOST_WORKERS))
+
+
+def _lead(parser: Any, workers: int) -> None:
+    """Make this process the master of workers on this machine, which it starts once it has a port."""
+    if workers:
+        parser.set_defaults(master=True, master_bind_host="127.0.0.1", master_bind_port=0)
 
 
 def compose(environment: Any, **_: Any) -> None:
-    """Put the pieces of this process together: session, metrics page, signals, silence."""
+    """Put the pieces of this process together."""
+    options = environment.parsed_options
+    if options.worker:
+        distribution.follow(environment, _choose_stamps(options), own=options.parent_pid is not None)
+    else:
+        _compose_session(environment)
+    if not (options.print_stats or options.only_summary):
+        logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
+    gc.collect()
+    gc.freeze()  # what was imported need not be looked through again while tokens arrive
+    sys.setswitchinterval(_SWITCH_S)
+
+
+def _compose_session(environment: Any) -> None:
+    """Where runs are led from: session, metrics page, workers, signals."""
     options = environment.parsed_options
     try:
         _configure(environment, 1)  # refuses bad input now, not when "start" is pressed
-        session = Session(environment, stamps.probe(), lambda number: _configure(environment, number))
+        found = _choose_stamps(options)
+        muster = distribution.lead(environment, _number("--workers", options.workers or "0", _MOST_WORKERS))
+        session = Session(environment, found, lambda number: _configure(environment, number), muster)
         port = _number("--metrics-port", options.metrics_port, 65535)
         if options.status_fd is not None:
             session.pipe = StatusPipe(_number("--status-fd", options.status_fd, 2**20))
@@ -86,13 +130,13 @@ def compose(environment: Any, **_: Any) -> None:
         lambda **_: _wind_up(session, "stopped by the user", for_good=False)
     )
     environment.events.quitting.add_listener(lambda **_: _wind_up(session, "interrupted", for_good=True))
-    _handle_signals(session, headless=bool(options.headless))
-    if not (options.print_stats or options.only_summary):
-        logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
-    gc.collect()
-    gc.freeze()  # what was imported need not be looked through again while tokens arrive
-    sys.setswitchinterval(_SWITCH_S)
+    signals.handle(
+        lambda name: session.stop(f"interrupted by {name}", for_good=True),
+        session.abort,
+        headless=bool(options.headless),
+    )
     if environment.web_ui is not None:
+        web.extend(environment.web_ui, lambda: session.status)
         say(f"web interface on port {options.web_port}: press start there to run the plan {options.plan}")
 
 
@@ -116,7 +160,7 @@ def _configure(environment: Any, number: int) -> RunConfig:
             f"--run-id: {run_id!r} is not allowed; expected up to 64 letters, digits and any of . _ -"
         )
     suffix = "" if number == 1 else f"-{number}"
-    folder = options.out or Path("runs") / run_id
+    folder = Path(options.out) if options.out else Path("runs") / run_id
     config = RunConfig(
         plan=loaded,
         target=target,
@@ -124,12 +168,33 @@ def _configure(environment: Any, number: int) -> RunConfig:
         run_id=run_id + suffix,
         key=WIRES[target.api].key(os.environ),
         insecure=options.insecure,
+        authorities=_authorities(options),
         files_from=plan.folder_of(options.plan).absolute(),
         scrape=tuple(scrape.candidates(options.scrape, target.url)) if options.scrape else (),
     )
     where = endpoint.parse(target.url, WIRES[target.api].path)
+    for tier in loaded.tiers:
+        proxy.for_target(address(target, tier, WIRES[target.api].path), os.environ)
     MessageBuilder(loaded, target, where, key=config.key, run_id=run_id)
     return config
+
+
+def _authorities(options: Any) -> str:
+    if not options.ca_file:
+        return ""
+    if options.insecure:
+        raise BadInputError("--ca-file: is of no use with --insecure; leave one of them out")
+    return tls.read_authorities(Path(options.ca_file))
+
+
+def _choose_stamps(options: Any) -> stamps.Stamps:
+    wish = next((known for known in _STAMPS if known == options.stamps), None)
+    if wish is None:
+        _refuse(f"--stamps: {options.stamps!r} is not allowed; expected {', '.join(_STAMPS)}")
+    try:
+        return stamps.choose(wish)
+    except BadInputError as error:
+        _refuse(str(error))
 
 
 def _number(name: str, text: str, most: int) -> int:
@@ -145,21 +210,6 @@ def _check_web_port(host: str, port: int) -> None:
     except (OSError, OverflowError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
         raise BadInputError(f"--web-port: {host}:{port} cannot be used: {reason}") from error
-
-
-def _handle_signals(session: Session, *, headless: bool) -> None:
-    """Take signals in the hub, between two callbacks, where Python would raise in the midst of one."""
-
-    def interrupted(name: str) -> None:
-        session.stop(f"interrupted by {name}", for_good=True)
-        if not headless:
-            os.kill(os.getpid(), signal.SIGTERM)  # Locust's own way out of the web UI
-
-    gevent.signal_handler(signal.SIGINT, interrupted, "SIGINT")
-    if headless:
-        gevent.signal_handler(signal.SIGTERM, interrupted, "SIGTERM")
-    # Whoever started this process may have blocked them until here; what came meanwhile is heard now.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
 
 def _wind_up(session: Session, why: str, *, for_good: bool) -> None:

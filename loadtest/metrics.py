@@ -87,6 +87,10 @@ class RunMetrics:
         """A request of a tier is under way."""
         self._in_flight[tier] += 1
 
+    def gave_up(self, tier: str, count: int) -> None:
+        """Requests of a tier are under way no more and will never be said to have ended."""
+        self._in_flight[tier] -= count
+
     def ended(self, record: RequestRecord) -> None:
         """A request has ended: count it, and fill the histograms from it if it went well."""
         self._in_flight[record.requested_tier] -= 1

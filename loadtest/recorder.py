@@ -15,14 +15,18 @@ from loadtest.records import (
     PARQUET_FILE,
     RUN_FILE,
     ClientHealth,
+    PromptCounting,
     RecordWriter,
     RequestRecord,
     RunInfo,
+    WorkerInfo,
     write_info,
 )
 from tierscope.errors import BadInputError, RunFailedError
 
 _PARQUET_S = 600
+_OWN = "0"
+"""The name of the file that this process's own records, or those of the first worker, go to."""
 
 
 class Recorder:
@@ -37,6 +41,7 @@ class Recorder:
                 raise BadInputError(f"--out: {folder} holds a run already; name another folder")
             write_info(folder, info)
             self._writer = RecordWriter(folder)
+            self._writers = {_OWN: self._writer}
         except OSError as error:
             raise BadInputError(f"--out: {folder} cannot be written: {error.strerror}") from error
 
@@ -44,28 +49,56 @@ class Recorder:
         """Keep a record until the next flush."""
         self._writer.append(record)
 
+    def append_lines(self, lines: bytes, worker: str) -> None:
+        """Keep records that a worker made lines of, for a file of its own, until the next flush.
+
+        Raises RunFailedError if there can be no such file.
+        """
+        writer = self._writers.get(worker)
+        if writer is None:
+            try:
+                writer = self._writers[worker] = RecordWriter(self.folder, worker)
+            except OSError as error:
+                raise RunFailedError(f"{self.folder} cannot be written: {error.strerror}") from error
+        writer.append_lines(lines)
+
     def flush(self) -> None:
         """Put what was kept on disk. Raises RunFailedError in one line if the disk does not take it."""
-        try:
-            self._writer.flush()
-        except OSError as error:
-            raise RunFailedError(f"{self._writer.path} cannot be written: {error.strerror}") from error
+        for writer in self._writers.values():
+            try:
+                writer.flush()
+            except OSError as error:
+                raise RunFailedError(f"{writer.path} cannot be written: {error.strerror}") from error
 
     def close(
-        self, status: Literal["complete", "partial"], detail: str, *, ended_ns: int, client: ClientHealth
+        self,
+        status: Literal["complete", "partial"],
+        detail: str,
+        *,
+        ended_ns: int,
+        client: ClientHealth,
+        workers: Sequence[WorkerInfo] = (),
+        prompt_counting: PromptCounting | None = None,
     ) -> str:
         """Write what is left and the final run.json; gives one line if that failed, else nothing.
 
         Records that were lost make the run partial; a run.json that cannot be written stays at "running".
         """
         trouble = ""
-        try:
-            self._writer.close()
-        except OSError as error:
-            trouble = f"{self._writer.path} cannot be written: {error.strerror}"
-            status, detail = "partial", detail or trouble
+        for writer in self._writers.values():
+            try:
+                writer.close()
+            except OSError as error:
+                trouble = f"{writer.path} cannot be written: {error.strerror}"
+                status, detail = "partial", detail or trouble
         final = msgspec.structs.replace(
-            self._info, status=status, status_detail=detail, ended_ns=ended_ns, client=client
+            self._info,
+            status=status,
+            status_detail=detail,
+            ended_ns=ended_ns,
+            client=client,
+            workers=list(workers),
+            prompt_counting=prompt_counting,
         )
         try:
             write_info(self.folder, final)

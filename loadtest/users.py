@@ -7,27 +7,31 @@ Rules for whoever edits this file:
 3. Nothing here may raise into Locust's event hooks: it would log a traceback and go on.
 """
 
+import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gevent
 from locust import LoadTestShape, User, task
 
 from loadtest import derive
+from loadtest.crew import Crew
 from loadtest.ledger import Listeners
+from loadtest.muster import Muster
 from loadtest.records import RequestRecord
 from loadtest.run import PlanRun
 from loadtest.run_config import RunConfig
 from loadtest.stamps import Stamps
 from loadtest.status import Status
+from loadtest.traffic import Traffic
 from tierscope.errors import BadInputError, RunFailedError
 
 if TYPE_CHECKING:
     from loadtest.exposition import MetricsServer
     from loadtest.status_pipe import StatusPipe
 
-_MOST_SPAWNED_PER_S = 100  # above it Locust warns that spawning becomes unreliable
+_MOST_SPAWNED_PER_S = 99.0  # above it Locust warns that spawning becomes unreliable
 
 
 class Session:
@@ -36,7 +40,13 @@ class Session:
     ``configure`` is given the number of the run, 1 for the first.
     """
 
-    def __init__(self, environment: Any, stamps: Stamps, configure: Callable[[int], RunConfig]) -> None:
+    def __init__(
+        self,
+        environment: Any,
+        stamps: Stamps,
+        configure: Callable[[int], RunConfig],
+        muster: Muster | None = None,
+    ) -> None:
         self.run: PlanRun | None = None
         """The run under way, or the last one."""
         self.status: Status | None = None
@@ -48,16 +58,28 @@ class Session:
         self._environment = environment
         self._stamps = stamps
         self._configure = configure
+        self._muster = muster
+        self._beginning: PlanRun | None = None
         self._runs = 0
         self._active = False
         self._to_open = False
         self._stopping = False
+        self._stages = 0
+        self._asked = 0, 0.0
         self._why = ""
         """Who wanted out since the run under way was begun."""
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What the users of this process work on; None where there is no run, or others send."""
+        traffic = None if self.run is None else self.run.traffic
+        return None if isinstance(traffic, Crew) else traffic
 
     def tick(self) -> tuple[int, float] | None:
         """Block until the next stage is to begin; give Locust its users and spawn rate, None at the end."""
         users = None
+        if self._to_open and self.run is not None and self.run.traffic.users_needed() is not None:
+            return self._asked  # they are still being spawned
         try:
             if not self._active and not self._stopping:
                 self._begin()
@@ -72,9 +94,10 @@ class Session:
                 self.page.linger(self.linger_s)
             return None
         self._to_open = True
-        if self._environment.runner.user_count == users:
-            self.on_spawned()
-        return users, min(users, _MOST_SPAWNED_PER_S)
+        # Locust does nothing about users and a rate it was given before, however many users it has lost.
+        self._stages += 1
+        self._asked = users, min(users, _MOST_SPAWNED_PER_S) + self._stages * 1e-6
+        return self._asked
 
     def on_spawned(self, **_: Any) -> None:
         """All users that were asked for are there: the stage begins."""
@@ -88,8 +111,19 @@ class Session:
         if self.page is not None:
             self.page.stop()
         self._why = why
-        if self._active and self.run is not None:
-            self.run.interrupt(why)
+        run = self.run if self._active else self._beginning
+        if run is not None:
+            run.interrupt(why)
+
+    def abort(self) -> NoReturn:
+        """End this process at once, with code 3; what is flushed stays, the folder is marked partial."""
+        run = self.run if self._active else None
+        if run is not None:
+            run.abandon()
+        if self._muster is not None:
+            self._muster.kill()
+        say("stopped at once" + (f"; what was recorded is in {run.config.folder}" if run else ""))
+        os._exit(3)
 
     def conclude(self) -> None:
         """End the run under way, once, and say how it ended."""
@@ -104,7 +138,8 @@ class Session:
         if run.failure:
             say(f"run failed: {run.failure}; what was recorded is in {folder}")
         elif not run.complete:
-            say(f"run {run.interrupted}: what was recorded is in {folder}, marked partial")
+            why = run.interrupted or f"incomplete: {run.lost}"
+            say(f"run {why}: what was recorded is in {folder}, marked partial")
         else:
             say(f"run complete: {tally.ended} requests, {tally.failed} failed; recorded in {folder}")
 
@@ -117,9 +152,13 @@ class Session:
             show=self._on_status if looked_at else None,
             quiet=self.pipe is not None,
         )
-        run = PlanRun(self._configure(self._runs), self._stamps, listeners)
+        run = PlanRun(self._configure(self._runs), self._stamps, listeners, self._muster)
         self._why = ""
-        run.begin()
+        self._beginning, self._to_open = run, False
+        try:
+            run.begin()
+        finally:
+            self._beginning = None
         self.run, self._active = run, True
         if self._why:  # somebody wanted out while the server was being reached
             run.interrupt(self._why)
@@ -158,11 +197,11 @@ class PlanUser(User):
     @task
     def work(self) -> None:
         """Do one request of the stage under way (all of an open loop), or wait for a stage."""
-        run = self.environment.session.run
-        if run is None:
+        traffic = self.environment.session.traffic
+        if traffic is None:
             gevent.sleep(0.1)
         else:
-            run.traffic.turn()
+            traffic.turn()
 
     def wait_time(self) -> float:
         """None: pauses are the plan's, and kept by ``traffic``."""

@@ -128,6 +128,12 @@ def run(
     ] = 15,
     web: Annotated[bool, typer.Option("--web", help="Locust's web UI instead of a headless run.")] = False,
     insecure: Annotated[bool, typer.Option("--insecure", help="Accept any TLS certificate.")] = False,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Trust these authorities (PEM) in place of the system's.")
+    ] = None,
+    stamps: Annotated[
+        str, typer.Option(help="Whose clock stamps arrivals: kernel, user (the reader's), or auto.")
+    ] = "auto",
     workers: Annotated[
         int, typer.Option(callback=_within(0, 256), help="Send from so many processes; 0: from one alone.")
     ] = 0,
@@ -151,6 +157,8 @@ def run(
         metrics_port=metrics_port,
         web=web,
         insecure=insecure,
+        ca_file=ca_file,
+        stamps=stamps,
         workers=workers,
         scrape=scrape,
         linger_s=linger_s,

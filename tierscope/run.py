@@ -5,32 +5,30 @@ then the load generator's and nothing else's.
 """
 
 import contextlib
-import http.client
-import json
 import os
 import signal
-import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from loadtest import endpoint
 from loadtest.command import locust_argv
-from loadtest.delta import folded
-from loadtest.endpoint import Endpoint
-from loadtest.headers import sendable
-from loadtest.plan import Api, Plan, Target
+from loadtest.plan import Plan, Target
 from loadtest.plan import load as load_plan
 from loadtest.records import LINES_FILES
+from loadtest.scrape import candidates
 from loadtest.wire import WIRES
+from tierscope.ask import Trust, ask_model
 from tierscope.errors import BadInputError, RunFailedError, ToldError
+from tierscope.live import open_view
 
-ASK_TIMEOUT_S = 10.0
-_MOST_BYTES = 1_000_000
-_STOPPING = {signal.SIGINT, signal.SIGTERM}
+_SYSTEMS = Trust()
+_STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_PATIENCE = 3
+"""So many stops and the child is killed: the first ends it in order, the second at once."""
 
 
 def run_plan(
@@ -44,7 +42,12 @@ def run_plan(
     metrics_port: int,
     web: bool,
     insecure: bool,
+    workers: int,
     locust_options: Sequence[str],
+    scrape: str | None = None,
+    linger_s: int | None = None,
+    ca_file: Path | None = None,
+    stamps: str = "auto",
 ) -> None:
     """Run a plan against a server to its end; raises BadInputError or RunFailedError with one line."""
     if locust_options and not locust_options[0].startswith("-"):
@@ -52,7 +55,13 @@ def run_plan(
             f"{locust_options[0]!r} is not understood; only options for Locust may follow, after --"
         )
     loaded = load_plan(plan, seed=seed)
-    target = check_target(url, model=model, api=api, insecure=insecure)
+    trust = Trust(insecure, ca_file)
+    target = check_target(url, model=model, api=api, trust=trust)
+    if scrape is not None:
+        pages = candidates(scrape, target.url)
+        locust_options = ["--scrape", pages[0] if scrape != "auto" else scrape, *locust_options]
+    if linger_s is not None:
+        locust_options = ["--linger-s", str(linger_s), *locust_options]
     folder = new_run_folder(out, loaded)
     print(f"{loaded.name}: {target.url}, model {target.model}; recording to {folder}")
     code = start_locust(
@@ -62,7 +71,9 @@ def run_plan(
         seed=loaded.seed,
         metrics_port=metrics_port,
         web=web,
-        insecure=insecure,
+        trust=trust,
+        stamps=stamps,
+        workers=workers,
         locust_options=locust_options,
     )
     check_end(folder, code)
@@ -77,14 +88,17 @@ def start_locust(
     seed: int,
     metrics_port: int,
     web: bool = False,
-    insecure: bool = False,
+    trust: Trust = _SYSTEMS,
+    stamps: str = "auto",
+    workers: int = 0,
     locust_options: Sequence[str] = (),
     cpu: int | None = None,
 ) -> int:
     """Run Locust to its end and return its exit code; stops are passed on, so that it can end in order.
 
-    ``cpu`` pins it to one core.
+    ``workers`` other than 0 has it send from so many processes; ``cpu`` pins it to one core.
     """
+    view = None if web else open_view()
     argv = locust_argv(
         plan,
         target=target,
@@ -92,34 +106,53 @@ def start_locust(
         metrics_port=metrics_port,
         seed=seed,
         web=web,
-        insecure=insecure,
-        extra=locust_options,
+        insecure=trust.insecure,
+        ca_file=trust.ca_file,
+        stamps=stamps,
+        workers=workers,
+        parent_pid=os.getpid(),
+        extra=[*(view.argv if view else ()), *locust_options],
     )
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
+    stops = 0
 
     def pass_on(number: int, _: object) -> None:
+        nonlocal stops
+        stops += 1
         if child is None:
             early.append(number)
-        else:
+        elif stops < _PATIENCE:
             child.send_signal(number)
+        else:
+            child.kill()
 
-    before = {number: signal.signal(number, pass_on) for number in _STOPPING}
+    # Under nohup SIGHUP is ignored, and stays so.
+    heard = {number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {number: signal.signal(number, pass_on) for number in heard}
     try:
-        child = _start(argv, cpu=cpu)
+        child = _start(argv, cpu=cpu, **(view.popen if view else {}))
         for number in early:
             child.send_signal(number)
+        if view is not None:
+            view.follow(child)
         return child.wait()
     finally:
+        if view is not None:
+            view.close()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _start(argv: Sequence[str], *, cpu: int | None) -> subprocess.Popen[bytes]:
-    """Start Locust with stops blocked: it unblocks them once it can end in order, none hits its imports."""
+def _start(argv: Sequence[str], *, cpu: int | None, **popen: Any) -> subprocess.Popen[bytes]:
+    """Start Locust with stops blocked: it unblocks them once it can end in order, none hits its imports.
+
+    In a process group of its own, so that a Ctrl-C in the terminal reaches it once, through us. A terminal
+    stops a process of another group that reads from it, so it gets none.
+    """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     try:
-        child = subprocess.Popen([sys.executable, *argv])
+        child = subprocess.Popen([sys.executable, *argv], stdin=subprocess.DEVNULL, process_group=0, **popen)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if cpu is not None and hasattr(os, "sched_setaffinity"):
@@ -146,7 +179,7 @@ def check_end(folder: Path, code: int) -> None:
     raise RunFailedError(f"locust {how}{kept}")
 
 
-def check_target(url: str, *, model: str | None, api: str, insecure: bool = False) -> Target:
+def check_target(url: str, *, model: str | None, api: str, trust: Trust = _SYSTEMS) -> Target:
     """Turn command-line words into a Target, asking the server for its model if none is named."""
     known = next((name for name in WIRES if name == api), None)
     if known is None:
@@ -155,70 +188,7 @@ def check_target(url: str, *, model: str | None, api: str, insecure: bool = Fals
         endpoint.parse(url, WIRES[known].path)
     except BadInputError as error:
         raise BadInputError(f"--{error}") from error
-    return Target(url=url.rstrip("/"), model=model or ask_model(url, api=known, insecure=insecure), api=known)
-
-
-def ask_model(url: str, *, api: Api = "openai", insecure: bool = False) -> str:
-    """Ask ``/v1/models`` which model the server has.
-
-    Raises BadInputError, in one line that lists them, if it has none or several, and RunFailedError if it
-    does not tell.
-    """
-    wire = WIRES[api]
-    where = endpoint.parse(url, wire.path)
-    base_path = where.path.removesuffix(wire.path)
-    base = where.origin + base_path
-    key = wire.key(os.environ)
-    if not sendable(key):
-        raise BadInputError("API key: holds a character that cannot be sent in an HTTP header")
-    try:
-        status, reason, body = _fetch(where, f"{base_path}/v1/models", wire.headers(key), insecure=insecure)
-    except http.client.HTTPException as error:
-        raise RunFailedError(f"{base} does not speak HTTP: {folded(str(error))}") from error
-    except TimeoutError as error:
-        raise RunFailedError(f"{base}/v1/models gave no answer within {ASK_TIMEOUT_S:g} s") from error
-    except OSError as error:
-        raise RunFailedError(f"cannot connect to {base}: {folded(error.strerror or str(error))}") from error
-    if status != HTTPStatus.OK:
-        hint = f"put its key into {wire.key_variables[0]}" if status in (401, 403) else "name --model"
-        raise RunFailedError(f"{base}/v1/models answered {status} {folded(reason)}; {hint}")
-    try:
-        names = [str(entry["id"]) for entry in json.loads(body)["data"]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunFailedError(
-            f"{base}/v1/models did not answer with a list of models; name --model"
-        ) from error
-    if len(names) != 1:
-        raise BadInputError(f"--model: is needed, {base} has {len(names)}: {folded(', '.join(names[:20]))}")
-    if not names[0].isprintable():
-        raise RunFailedError(f"{base}/v1/models: {names[0]!r} is no name of a model; name --model")
-    return names[0]
-
-
-def _fetch(where: Endpoint, path: str, headers: dict[str, str], *, insecure: bool) -> tuple[int, str, bytes]:
-    """Get a document: status, reason, body. No proxy and no redirect, since the load test takes none either.
-
-    Raises TimeoutError if it is not there in time, however slowly it drips.
-    """
-    deadline_s = time.monotonic() + ASK_TIMEOUT_S
-    with contextlib.closing(_connection(where, insecure=insecure)) as connection:
-        connection.request("GET", path, headers=headers)
-        with connection.getresponse() as response:
-            body = b""
-            while len(body) < _MOST_BYTES and (piece := response.read1(_MOST_BYTES)):
-                body += piece
-                if time.monotonic() > deadline_s:
-                    raise TimeoutError
-            return response.status, response.reason, body
-
-
-def _connection(where: Endpoint, *, insecure: bool) -> http.client.HTTPConnection:
-    if not where.tls:
-        return http.client.HTTPConnection(where.host, where.port, timeout=ASK_TIMEOUT_S)
-    context = ssl.create_default_context()
-    if insecure:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return http.client.HTTPSConnection(where.host, where.port, timeout=ASK_TIMEOUT_S, context=context)
+    return Target(url=url.rstrip("/"), model=model or ask_model(url, api=known, trust=trust), api=known)
 
 
 def new_run_folder(out: Path | None, plan: Plan) -> Path:
