@@ -23,7 +23,9 @@ def validate_files(files: Sequence[Path]) -> bool:
 def _check(path: Path) -> str:
     keys = typedtoml.load(path, dict).keys()
     if keys & {"stages", "workload", "timeouts"}:
-        plan.load(str(path))
+        from loadtest import workload
+
+        workload.open_source(plan.load(str(path)), folder=plan.folder_of(str(path)))
         return "a good plan"
     if "deployment" in keys:
         from mockserver import config
