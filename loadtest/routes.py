@@ -32,6 +32,14 @@ class Routes:
         return list(dict.fromkeys(where.origin for where in self._by_address))
 
     @property
+    def detours(self) -> list[str]:
+        """Which way round requests go, where a proxy is used; for people, no credentials."""
+        ways = ((where, transport.proxy) for where, transport in self._by_address.items())
+        return list(
+            dict.fromkeys(f"{where.origin} through the proxy {way.origin}" for where, way in ways if way)
+        )
+
+    @property
     def connections_opened(self) -> int:
         """How many connections were made in all."""
         return sum(transport.connections_opened for transport in self._by_address.values())

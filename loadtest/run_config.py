@@ -17,6 +17,8 @@ class RunConfig:
     run_id: str
     key: str = field(default="", repr=False)
     insecure: bool = False
+    authorities: str = ""
+    """Certificates (PEM) of those who may vouch for the server; empty: the system's list."""
     prices: Book | None = None
     """What requests cost; None: the shipped book."""
     files_from: Path = Path()

@@ -1,5 +1,6 @@
 """What a process needs to send requests of a run and to make records of them. Greenlets, but no Locust."""
 
+import os
 from collections.abc import Callable, Sequence
 
 from loadtest import proxy, reading, timeline, tls

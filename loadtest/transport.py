@@ -38,6 +38,7 @@ class Transport:
         self.timeouts = timeouts
         self.clock = clock
         self.stamps = stamps
+        self.proxy = proxy
         self.max_response_bytes = max_response_bytes
         self.dialer = Dialer(endpoint, clock, stamps, tls, proxy)
         self.buffer = memoryview(bytearray(_READ_BYTES))

@@ -19,9 +19,10 @@ from pathlib import Path
 from loadtest.plan import Plan, Target
 from loadtest.plan import load as load_plan
 from mockserver import config as server_config
+from tierscope.ask import ask_model
 from tierscope.errors import ToldError
 from tierscope.report import report_runs
-from tierscope.run import ask_model, check_end, new_run_folder, start_locust
+from tierscope.run import check_end, new_run_folder, start_locust
 
 PLAN = "ab"
 START_TIMEOUT_S = 30.0
