@@ -1,5 +1,6 @@
 """Records made in slices: in order, each once, and with the sockets looked at in between."""
 
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ def test_the_hub_looks_at_its_sockets_after_each_slice(ready: Socket) -> None:
         slices.breathe()
         looks.append(ready.looks)
     slices.close()
-    assert all(after > before for before, after in zip(looks, looks[1:], strict=False))
+    assert all(after > before for before, after in itertools.pairwise(looks))
 
 
 def test_what_has_ended_is_read_in_order_while_arrivals_are_looked_after(ready: Socket) -> None:

@@ -120,7 +120,8 @@ def test_parts_together_are_the_stage_of_one_process(weights: list[int], request
         return list(iter(lambda: made.begin(1), None))
 
     parts = [part for part in split(weights) if part is not None]
-    assert sorted(sum((conversations(part=part) for part in parts), [])) == conversations()
+    together = [one for part in parts for one in conversations(part=part)]
+    assert sorted(together) == conversations()
     for part in parts:
         assert all(part.holds(one) for one in conversations(part=part))
 
