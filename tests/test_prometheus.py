@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from grafana.dashboards import DASHBOARDS, FOLDER
 from grafana.stack import Stack, export
@@ -101,13 +102,14 @@ class Scraped:
     prometheus: Prometheus
     at: float
     records: list[RequestRecord]
+    folder: Path
 
     def ask(self, expr: str) -> list[tuple[dict[str, str], float]]:
         return self.prometheus.ask(expr, self.at)
 
     def ended(self) -> list[RequestRecord]:
-        """The records of what had ended before that instant."""
-        return [record for record in self.records if record.stage != "tail"]
+        """The records of the plan's stages that had ended before that instant."""
+        return [record for record in self.records if record.stage not in ("tail", "calibration")]
 
 
 def _until(what: str, holds: Callable[[], bool]) -> None:
@@ -176,14 +178,14 @@ def scraped(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         # It begins to scrape some five seconds later; increases of a run that began before would be missed.
         _until("the server is scraped", lambda: bool(prometheus.ask("mockserver_batch")))
         at = _run(folder, f"http://{server}", metrics_port, prometheus)
-        yield Scraped(prometheus, at, records.read_run(folder / "run").records)
+        yield Scraped(prometheus, at, records.read_run(folder / "run").records, folder / "run")
 
 
 def _run(folder: Path, url: str, metrics_port: int, prometheus: Prometheus) -> float:
     """Do the run; Unix time at which all stages but the last had been scraped to their end."""
     plan, out = folder / "plan.toml", folder / "run"
     arguments = (plan, "--url", url, "--out", out, "--metrics-port", metrics_port)
-    before_tail = 'tierscope_requests_total{stage!="tail"}'
+    before_tail = 'tierscope_requests_total{stage!~"tail|calibration"}'
     with _process(sys.executable, "-m", "tierscope", "run", *arguments) as child:
         _until("two stages are scraped", lambda: prometheus.total(before_tail) == BEFORE_TAIL)
         _until("rules are recorded", lambda: bool(prometheus.ask("tier:tierscope_otps:ratio_to_baseline")))
@@ -238,10 +240,63 @@ def test_requests_and_tokens_are_counted_exactly_as_recorded(scraped: Scraped) -
         requests[*labels, one.outcome] += 1
         tokens[one.requested_tier] += one.output_tokens or 0
     by = ("stage", "requested_tier", "served_tier", "prompt_class", "outcome")
-    found = scraped.ask(f'sum by ({", ".join(by)}) (tierscope_requests_total{{stage!="tail"}}) > 0')
+    found = scraped.ask(
+        f'sum by ({", ".join(by)}) (tierscope_requests_total{{stage!~"tail|calibration"}}) > 0'
+    )
     assert {tuple(labels[name] for name in by): value for labels, value in found} == requests
-    found = scraped.ask('sum by (requested_tier) (tierscope_output_tokens_total{stage!="tail"})')
+    found = scraped.ask('sum by (requested_tier) (tierscope_output_tokens_total{stage!~"tail|calibration"})')
     assert {labels["requested_tier"]: value for labels, value in found} == tokens
+
+
+def _counted(found: list[RequestRecord]) -> dict[str, Counter[tuple[str, ...]]]:
+    """What every counter must say of these records, by its labels in the order of ``BY``."""
+    counts: dict[str, Counter[tuple[str, ...]]] = {
+        name: Counter() for name in ("requests", "prompt_tokens", "output_tokens", "cached_tokens",
+                                     "coalesced_events")
+    }  # fmt: skip
+    for one in found:
+        labels = (one.stage, one.requested_tier, one.echoed_tier or "unreported",
+                  str(one.prompt_class_tokens) if one.stage != "calibration" else "mixed")  # fmt: skip
+        counts["requests"][*labels, one.outcome] += 1
+        for name in counts.keys() - {"requests"}:
+            counts[name][labels] += getattr(one, name) or 0
+    return counts
+
+
+BY = ("stage", "requested_tier", "served_tier", "prompt_class", "outcome")
+
+
+def test_once_the_run_has_ended_the_page_and_prometheus_hold_exactly_what_was_recorded(
+    scraped: Scraped,
+) -> None:
+    page = list(text_string_to_metric_families((scraped.folder / "metrics.prom").read_text()))
+    for name, expected in _counted(scraped.records).items():
+        by = BY if name == "requests" else BY[:-1]
+        wanted = {labels: count for labels, count in expected.items() if count}
+        shown: Counter[tuple[str, ...]] = Counter()
+        for family in page:
+            for sample in family.samples:
+                if sample.name == f"tierscope_{name}_total" and sample.value:
+                    shown[tuple(sample.labels[label] for label in by)] += int(sample.value)
+        assert shown == wanted, name
+        # The process is gone and its series are stale: what was seen of them last is asked for.
+        expr = f"sum by ({', '.join(by)}) (last_over_time(tierscope_{name}_total[10m])) > 0"
+        found = scraped.prometheus.ask(expr)
+        assert {tuple(labels[label] for label in by): value for labels, value in found} == wanted, name
+
+
+def test_every_histogram_counts_the_good_requests_outside_of_warm_up(scraped: Scraped) -> None:
+    good = [one for one in scraped.records if one.outcome == "ok" and not one.warmup]
+    expected = {
+        "ttft_seconds": sum(derive.ttft_s(one) is not None for one in good),
+        "e2e_seconds": len(good),
+        "itl_seconds": sum(int(derive.itl(one)[1].sum()) for one in good),
+        "otps_tokens_per_second": sum(derive.otps_per_s(one) is not None for one in good),
+        "schedule_lag_seconds": sum(one.stage == "tail" for one in good),
+        "tokens_per_event": sum(bool(one.event_ns) for one in good),
+    }
+    for name, count in expected.items():
+        assert scraped.prometheus.total(f"last_over_time(tierscope_{name}_count[10m])") == count, name
 
 
 def test_server_and_client_count_the_same_requests(scraped: Scraped) -> None:
