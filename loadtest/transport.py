@@ -7,7 +7,7 @@ import ssl
 
 from loadtest.call import KEEP_LOOK_NS, Call
 from loadtest.clock import RunClock
-from loadtest.connection import ConnectError, Connection, DeadlineError, Waiter
+from loadtest.connection import CancelledError, ConnectError, Connection, DeadlineError, Waiter
 from loadtest.dialer import Dialer
 from loadtest.endpoint import Endpoint
 from loadtest.framing import MAX_RESPONSE_BYTES
@@ -48,6 +48,7 @@ class Transport:
         self.poller = poller()
         self._idle: list[Connection] = []
         self._calls: set[Call] = set()
+        self._probing: Waiter | None = None
 
     @property
     def connections_opened(self) -> int:
@@ -55,11 +56,16 @@ class Transport:
         return self.dialer.opened
 
     def probe(self) -> None:
-        """Connect once and hang up. Raises RunFailedError in one line if that fails."""
+        """Connect once and hang up. Raises RunFailedError in one line if that fails or is cancelled."""
+        self._probing = Waiter(self.clock)
         try:
-            self.dialer.dial(Waiter(self.clock), self.timeouts.connect_s).close()
+            self.dialer.dial(self._probing, self.timeouts.connect_s).close()
         except (ConnectError, DeadlineError) as error:
             raise RunFailedError(f"cannot connect to {self.endpoint.origin}: {error}") from error
+        except CancelledError as error:
+            raise RunFailedError(f"stopped while connecting to {self.endpoint.origin}") from error
+        finally:
+            self._probing = None
 
     def call(self, request: bytes, *, punctual: bool = False) -> Call:
         """Prepare a call that sends ``request`` (head and body); a ``punctual`` one must not wait."""
@@ -68,7 +74,12 @@ class Transport:
         return made
 
     def cancel(self) -> int:
-        """End all calls under way as cancelled; their greenlets go on. Returns how many there were."""
+        """End all calls under way as cancelled; their greenlets go on. Returns how many there were.
+
+        A probe under way ends, too.
+        """
+        if self._probing is not None:
+            self._probing.cancel()
         for call in self._calls:
             call.cancel()
         return len(self._calls)

@@ -1,11 +1,13 @@
 """A chat server for the tests of this folder: what it does is chosen by the model that a request names."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +16,11 @@ from loadtest import endpoint, stamps
 from loadtest.clock import RunClock
 from loadtest.plan import Timeouts
 from loadtest.proxy import Proxy
+from loadtest.resolve import Address
 from loadtest.stamps import Stamps
 from loadtest.transport import Transport
 from tests.loadtest.certificates import Certificate, make_certificate
+from tests.loadtest.locust_runs import Start, starting
 from tests.loadtest.peer import Make, Peer, Script, Serve, answer_always
 
 GAP_S = 0.004
@@ -153,6 +157,12 @@ def serve() -> Iterator[Serve]:
         peer.close()
 
 
+@pytest.fixture
+def start(server: ChatServer, tmp_path: Path) -> Iterator[Start]:
+    with starting(server.url, tmp_path) as begin:
+        yield begin
+
+
 @pytest.fixture(scope="module")
 def stamping() -> Iterator[Stamps]:
     found = stamps.probe()
@@ -189,3 +199,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 def other_certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     """For somebody else."""
     return make_certificate(tmp_path_factory.mktemp("tls"), "DNS:llm.test,IP:127.0.0.9")
+
+
+@pytest.fixture
+def unanswering() -> Iterator[Address]:
+    """An address where nobody answers: its backlog is full, so the kernel drops what comes."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        where = listener.getsockname()
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(where)
+        yield int(socket.AF_INET), where

@@ -28,6 +28,8 @@ def test_locust_understands_every_word() -> None:
         run_id="r",
         metrics_port=9,
         insecure=True,
+        ca_file=Path("ca.pem"),
+        stamps="user",
         extra=["--csv", "p"],
     )
     assert argv[:2] == ["-m", "locust"]
@@ -37,7 +39,8 @@ def test_locust_understands_every_word() -> None:
     options = json.loads(done.stdout.splitlines()[-1])
     assert {
         "plan": "ab", "host": "http://h:1", "model": "a model", "api": "anthropic", "out": "x y", "seed": "7",
-        "run_id": "r", "metrics_port": "9", "insecure": True, "headless": True, "csv_prefix": "p",
+        "run_id": "r", "metrics_port": "9", "insecure": True, "ca_file": "ca.pem", "stamps": "user",
+        "headless": True, "csv_prefix": "p",
     }.items() <= options.items()  # fmt: skip
 
 

@@ -1,13 +1,12 @@
 """Connections over real sockets: names, both address families, deadlines, cancelling, reuse."""
 
 import _socket
-import contextlib
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from loadtest.resolve import Address, interleaved
 from loadtest.transport import Transport
 from tests.loadtest.certificates import Certificate, secured
 from tests.loadtest.peer import ANSWER, REQUEST, Make, Serve, answer_always, receive
+from tierscope.errors import RunFailedError
 
 V4, V6 = int(socket.AF_INET), int(socket.AF_INET6)
 SOON_NS = 20_000_000_000
@@ -34,21 +34,6 @@ Names = Callable[..., list[str]]
 
 def unprepared(_: _socket.socket) -> None:
     """Set no option."""
-
-
-@pytest.fixture
-def unanswering() -> Iterator[Address]:
-    """An address where nobody answers: its backlog is full, so the kernel drops what comes."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.socket())
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        where = listener.getsockname()
-        for _ in range(4):
-            filler = stack.enter_context(socket.socket())
-            filler.setblocking(False)
-            filler.connect_ex(where)
-        yield V4, where
 
 
 @pytest.fixture
@@ -275,6 +260,16 @@ def test_waiting_for_a_name_or_a_connection_ends_at_once_when_cancelled(
     transport.cancel()
     assert call.join(timeout=10) is None
     assert call.value.ending == "cancelled"
+
+
+def test_a_first_look_at_the_server_ends_at_once_when_cancelled(
+    connect: Make, names: Names, unanswering: Address
+) -> None:
+    names([unanswering])
+    transport = connect("http://h.test", Timeouts(connect_s=600.0))
+    gevent.spawn_later(0.05, transport.cancel)
+    with pytest.raises(RunFailedError, match=r"^stopped while connecting to http://h\.test$"):
+        transport.probe()
 
 
 HANGING = """

@@ -1,11 +1,15 @@
 """Whole runs that go through a proxy, speak TLS or fail to: what they record, and that they leave no key."""
 
 import base64
+import contextlib
 import json
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +21,7 @@ from loadtest import derive
 from loadtest.command import locust_argv
 from loadtest.plan import Target
 from loadtest.records import read_run
+from loadtest.resolve import Address
 from tests.loadtest.certificates import Certificate, secured
 from tests.loadtest.peer import Script, Serve, receive
 from tests.loadtest.tunnels import Tunnels, relay
@@ -236,3 +241,38 @@ def test_what_cannot_be_used_is_one_line_and_code_2(
     assert ended.code == 2
     assert len(ended.lines) == 1
     assert ended.lines[0].startswith(f"bad input: {words}")
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks into /proc for the connection")
+def test_ctrl_c_while_connecting_ends_the_run_at_once(tmp_path: Path, unanswering: Address) -> None:
+    plan = tmp_path / "tiny.toml"
+    plan.write_text(PLAN + "[timeouts]\nconnect_s = 300.0\n")
+    url = f"http://127.0.0.1:{unanswering[1][1]}"
+    argv = locust_argv(str(plan), target=Target(url=url, model="m", api="openai"), out=tmp_path / "run")
+    started = subprocess.Popen([sys.executable, *argv], stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for_a_connection(started.pid, unanswering[1][1])
+        started.send_signal(signal.SIGINT)
+        assert started.communicate(timeout=LIMIT_S)[1] == f"run failed: stopped while connecting to {url}\n"
+    finally:
+        started.kill()
+        started.wait()
+    assert started.returncode == 3
+    assert not (tmp_path / "run").exists()
+
+
+def wait_for_a_connection(pid: int, port: int) -> None:
+    """Wait until a process is connecting to a port: Linux lists such connections as SYN_SENT, 02."""
+    sent = re.compile(rf": 0100007F:[0-9A-F]{{4}} 0100007F:{port:04X} 02 .*")
+    deadline_s = time.monotonic() + LIMIT_S
+    own = f"/proc/{pid}/fd"
+    while True:
+        inodes = {
+            line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if sent.search(line)
+        }
+        with contextlib.suppress(OSError):
+            for link in Path(own).iterdir():
+                if str(link.readlink()).removeprefix("socket:[").rstrip("]") in inodes:
+                    return
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
