@@ -12,10 +12,19 @@ import msgspec
 import pyarrow as pa
 from pyarrow import parquet as pq
 
+from loadtest.batches import BATCH_BYTES, batches
 from loadtest.delta import folded
-from loadtest.records import PARQUET_FILE, SCHEMA_VERSION, RequestRecord, read_run, write_whole
+from loadtest.records import (
+    PARQUET_FILE,
+    RUN_FILE,
+    SCHEMA_VERSION,
+    RequestRecord,
+    read_info,
+    replaced,
+)
 from tierscope.errors import BadInputError
 
+_ONLY_WHOLE = "columns are made of whole runs only"
 _VERSION_KEY = b"tierscope_schema_version"
 _INSTANTS = pa.list_(pa.int64())
 _RUN_LENGTHS = pa.list_(pa.struct([("kind", pa.string()), ("count", pa.int64())]))
@@ -59,20 +68,21 @@ _TYPES: dict[str, pa.DataType] = {
 SCHEMA = pa.schema(list(_TYPES.items()), metadata={_VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
 
-def write(folder: Path) -> Path:
-    """Pack a run folder's JSON lines into columns; gives the file's path.
+def write(folder: Path, batch_bytes: int = BATCH_BYTES) -> Path:
+    """Pack a run folder's JSON lines into columns, a batch of records at a time; gives the file's path.
 
     A reader sees the old file or the whole new one. Raises BadInputError if the folder holds no run, or lines
     that are lost (a reader of the columns alone would not hear of it), and OSError if it cannot be written.
     """
-    run = read_run(folder)
-    if run.notes:
-        raise BadInputError(f"{run.notes[0]}; columns are made of whole runs only")
-    rows = [_row(record) for record in run.records]
-    packed = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), packed, compression="zstd")
+    if read_info(folder).status == "running":
+        raise BadInputError(f"{RUN_FILE}: the run did not end in order; {_ONLY_WHOLE}")
     path = folder / PARQUET_FILE
-    write_whole(path, packed.getvalue().to_pybytes())
+    try:
+        with replaced(path) as fresh, pq.ParquetWriter(fresh, SCHEMA, compression="zstd") as columns:
+            for records in batches(folder, batch_bytes):
+                columns.write_table(pa.Table.from_pylist([_row(one) for one in records], schema=SCHEMA))
+    except BadInputError as error:
+        raise BadInputError(f"{error}; {_ONLY_WHOLE}") from error
     return path
 
 
@@ -123,7 +133,7 @@ def main(arguments: list[str]) -> int:
     try:
         write(Path(arguments[0]))
     except (BadInputError, OSError) as error:
-        print(f"{PARQUET_FILE}: {error}", file=sys.stderr)
+        print(f"{PARQUET_FILE}: {folded(str(error))}", file=sys.stderr)
         return 2
     return 0
 

@@ -10,7 +10,9 @@ records into columns). Rules for whoever edits it:
 """
 
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -43,6 +45,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 )  # fmt: skip
 EventKind = Literal["text", "reasoning", "tool"]
 StampSource = Literal["kernel", "user", "virtual"]
+CountingSource = Literal["measured", "stated", "tokenizer", "assumed"]
 
 
 class RequestRecord(
@@ -150,6 +153,20 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     far the clocks drifted apart while the run lasted. Durations within one record do not suffer from it."""
 
 
+class PromptCounting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How prompts were made so long as was aimed at: tokens = overhead_tokens + tokens_per_word · words."""
+
+    tokens_per_word: float
+    overhead_tokens: float
+    source: CountingSource
+    """Measured before the first stage, stated by the plan, counted by a tokenizer (both numbers are then of no
+    account), or assumed because the server told no usage."""
+    note: str = ""
+    achieved_error_p50_ratio: float | None = None
+    """Median of abs(prompt_tokens / aimed − 1) over the run's requests; None if the server counted none."""
+    achieved_error_max_ratio: float | None = None
+
+
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """run.json: what was run, against whom, and how it ended."""
 
@@ -169,6 +186,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Python, kernel, CPU count, package versions: what is needed to compare two runs."""
     workers: list[WorkerInfo] = []
     """The processes that sent, where there were several."""
+    prompt_counting: PromptCounting | None = None
+    """None where prompts are not made but read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,22 +257,31 @@ def write_info(folder: Path, info: RunInfo) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old or the new one; OSError leaves the old one as it was.
+    """Write a file so that a reader sees the old or the new one; OSError leaves the old one as it was."""
+    with replaced(path) as fresh:
+        fresh.write_bytes(data)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Give the name of a fresh file, which takes the place of ``path`` at the end, unless an exception comes.
 
     A link stays one: its target is replaced. A device or a pipe is written into, since to rename a file over
     ``/dev/null`` would take it from the whole machine.
     """
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    path = Path(os.path.realpath(path))
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    special = path.exists() and not path.is_file()
+    target = path if special else Path(os.path.realpath(path))
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    if special:
+        fresh = Path(tempfile.gettempdir(), fresh.name)
     try:
-        fresh.write_bytes(data)
-        fresh.replace(path)
-    except OSError:
+        yield fresh
+        if special:
+            target.write_bytes(fresh.read_bytes())
+        else:
+            fresh.replace(target)
+    finally:
         fresh.unlink(missing_ok=True)
-        raise
 
 
 def read_info(folder: Path) -> RunInfo:

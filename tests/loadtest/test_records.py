@@ -2,7 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable
+import resource
+import subprocess
+import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,7 @@ RECORDS = st.builds(
     ended_ns=INSTANT,
     warmup=st.booleans(),
     session=optional(LINE),
+    turn=COUNT,
     connected_ns=optional(INSTANT),
     sent_ns=optional(INSTANT),
     headers_ns=optional(INSTANT),
@@ -58,6 +62,7 @@ RECORDS = st.builds(
     event_kinds=st.lists(st.tuples(st.sampled_from(["text", "reasoning", "tool"]), COUNT), max_size=3),
     event_tokens=optional(st.lists(COUNT, max_size=5)),
     coalesced_events=COUNT,
+    streamed=st.booleans(),
     status=optional(st.integers(100, 599)),
     detail=LINE,
     finish_reason=optional(LINE),
@@ -116,6 +121,64 @@ def test_columns_hold_what_the_lines_hold(
     write_run(folder, info(), made)
     parquet.write(folder)
     assert parquet.read_records(folder) == read_run(folder).records == sorted(made, key=lambda one: one.index)
+
+
+@given(made=RUNS, batch_bytes=st.integers(1, 2000), workers=st.integers(1, 3))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+def test_columns_do_not_depend_on_batches_or_on_who_wrote_which_line(
+    made: list[RequestRecord], batch_bytes: int, workers: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    write_info(folder, info())
+    writers = [RecordWriter(folder, str(number)) for number in range(workers)]
+    for number, one in enumerate(made):
+        writers[number % workers].append(one)
+    for writer in writers:
+        writer.close()
+    parquet.write(folder, batch_bytes)
+    assert parquet.read_records(folder) == sorted(made, key=lambda one: one.index)
+    assert len(list(folder.iterdir())) == 2 + workers
+
+
+def test_packing_a_run_ten_times_as_long_takes_no_more_memory(tmp_path: Path) -> None:
+    peaks = []
+    for name, count in (("short", 600), ("long", 6_000)):
+        long = msgspec.structs.replace(record(0), event_ns=list(range(10**12, 10**12 + 100)))
+        write_run(
+            tmp_path / name, info(), (msgspec.structs.replace(long, index=index) for index in range(count))
+        )
+        tracemalloc.start()
+        parquet.write(tmp_path / name, batch_bytes=2**18)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # What grows is the place of each line, 28 bytes, and their order, a few times 8.
+    assert peaks[1] - peaks[0] < 5_400 * 200
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (b"nonsense\n", "line 3 is not a record and left out: .*; columns are made of whole"),
+        (b'{"index":7}\n', "is not a record; columns are made of whole"),
+        (b'{"ind', "line 3 is cut short and left out; columns are made of whole"),
+        (records.encode_line(record(1)), "request 1 is there twice; columns are made of whole"),
+    ],
+)
+def test_no_columns_are_made_of_lines_that_are_lost_or_doubled(
+    tmp_path: Path, damage: bytes, message: str
+) -> None:
+    write_run(tmp_path, info(), [record(0), record(1)])
+    with (tmp_path / "requests-0.jsonl").open("ab") as file:
+        file.write(damage)
+    with pytest.raises(BadInputError, match=message):
+        parquet.write(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["requests-0.jsonl", "run.json"]
+
+
+def test_no_columns_are_made_of_a_run_that_did_not_end(tmp_path: Path) -> None:
+    write_run(tmp_path, info(status="running"), [record(0)])
+    with pytest.raises(BadInputError, match="did not end in order"):
+        parquet.write(tmp_path)
 
 
 def test_every_field_has_a_column_in_its_order() -> None:
@@ -249,18 +312,36 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "write",
-    [lambda folder: write_info(folder, info(status="complete")), parquet.write],
-    ids=["run.json", "requests.parquet"],
-)
 def test_a_file_that_cannot_be_written_whole_leaves_the_folder_as_it_was(
-    folder: Path, full_disk: None, write: Callable[[Path], object]
+    folder: Path, full_disk: None
 ) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(OSError, match="No space left"):
-        write(folder)
+        write_info(folder, info(status="complete"))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_columns_that_cannot_be_written_whole_leave_the_folder_as_it_was_and_one_line(folder: Path) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtest.parquet", str(folder)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "File too large" in done.stderr
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_columns_written_into_a_full_device_say_so(folder: Path) -> None:
+    (folder / "requests.parquet").unlink(missing_ok=True)
+    (folder / "requests.parquet").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        parquet.write(folder)
+    assert (folder / "requests.parquet").is_symlink()
 
 
 HEALTH = ClientHealth(cpu_s=1, wall_s=1, worst_lag_s=0, connections_opened=1, stamp_source="kernel")
