@@ -115,7 +115,9 @@ def run(
     model: Annotated[
         str | None, typer.Option(help="The model to ask for; left out, the server is asked what it has.")
     ] = None,
-    api: Annotated[str, typer.Option(help="How the server speaks: openai or anthropic.")] = "openai",
+    api: Annotated[
+        str, typer.Option(help="How the server speaks: openai (chat), completions, responses or anthropic.")
+    ] = "openai",
     out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/PLAN-TIME.")] = None,
     seed: SeedOption = None,
     metrics_port: MetricsPort = 9464,
