@@ -4,7 +4,8 @@
 
 Of several URLs the first that knows one of the families is kept. It goes on until its standard input ends,
 then looks a last time; so it never outlives who started it. What goes wrong with the server is a line in the
-file, not an end. A line on standard output says what a person should know.
+file, not an end. Standard output gets an empty line once the first look was taken, and any other line is for
+people.
 """
 
 import argparse
@@ -157,6 +158,7 @@ def record(pages: Sequence[Page], file: BinaryIO, zero_ns: int) -> None:
     if page is None:
         print(f"server metrics: {pages[0].url}: {first.trouble}; none are recorded", flush=True)
         return
+    print(flush=True)
     due_s, number = time.monotonic() + INTERVAL_S, 1
     while not _ended(due_s):
         seen = page.scrape(zero_ns)

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import gevent
 from gevent import subprocess
+from gevent.event import Event
 
+_FIRST_LOOK_S = 15.0  # two pages may be tried, for 5 s each
 _LAST_LOOK_S = 3.0
 
 
 class ServerWatch:
-    """Scrapes from its making to ``close``. ``say`` is told what a person should know."""
+    """Scrapes from its making, which waits for the first look, to ``close``.
+
+    ``say`` is told what a person should know.
+    """
 
     def __init__(
         self,
@@ -36,7 +41,9 @@ class ServerWatch:
         self._child = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
+        self._looked = Event()
         self._reader = gevent.spawn(self._pass_on, say)
+        self._looked.wait(_FIRST_LOOK_S)
 
     def close(self) -> None:
         """Let it look a last time; one that does not end soon is killed."""
@@ -52,4 +59,7 @@ class ServerWatch:
     def _pass_on(self, say: Callable[[str], None]) -> None:
         with self._child.stdout as lines:
             for line in lines:
-                say(line.rstrip("\n"))
+                self._looked.set()
+                if line.strip():
+                    say(line.rstrip("\n"))
+        self._looked.set()

@@ -201,7 +201,7 @@ def test_it_scrapes_until_its_input_ends_and_then_once_more(tmp_path: Path) -> N
     with serving(lambda k: (200, {}, PAGE.replace(b"} 3", b"} %d" % k))) as server:
         with recording(tmp_path, server.url, key_of="openai") as child:
             wait_for(lambda: len(server.seen) >= 3)
-            assert ended(child) == (0, "")
+            assert ended(child) == (0, "\n")
         assert len(server.seen) >= 4
     found = found_in(tmp_path)
     levels = found.level("vllm:num_requests_running")[1].tolist()
@@ -219,7 +219,7 @@ def test_of_several_pages_the_one_that_tells_something_is_kept(tmp_path: Path) -
         recording(tmp_path, first.url, second.url) as child,
     ):
         wait_for(lambda: len(second.seen) >= 2)
-        assert ended(child) == (0, "")
+        assert ended(child) == (0, "\n")
         assert len(first.seen) == 1
     assert found_in(tmp_path).scrapes[0].samples
 
