@@ -84,12 +84,12 @@ def analyze(
         prefill=[prefill.describe(arm, laws[arm.tier]) for arm in tiers],
         batch=[
             *_batch_from_tiers(answer, price_ratio, margin_ratios),
-            *_batch_from_hardware(summaries, levels, deployment, context_tokens, law_error),
+            *_batch_from_hardware(tiers, summaries, levels, deployment, context_tokens, law_error),
             *_batch_from_sweep(levels),
         ],
         figures=_figures(loaded, tiers, laws, levels),
         errors=errors,
-        notes=[*loaded.notes, *unlisted, *_left_out(loaded, counted)],
+        notes=[*loaded.notes, *unlisted, *_left_out(loaded, counted), *_unanswered(tiers, deployment)],
     )
 
 
@@ -156,15 +156,22 @@ def _batch_from_tiers(
     return found
 
 
+def _models(tiers: list[Arm]) -> set[str]:
+    return {model for arm in tiers for model in arm.models}
+
+
 def _batch_from_hardware(
+    tiers: list[Arm],
     summaries: list[TierSummary],
     levels: dict[str, list[Level]],
     deployment: Deployment | None,
     context_tokens: float | None,
     law_error: float,
 ) -> list[BatchAnswer]:
-    """White box for each tier; not in a sweep, whose step time is no single one."""
+    """White box for each tier; not in a sweep, whose step time is no single one, nor for several models."""
     if deployment is None:
+        return []
+    if len(_models(tiers)) > 1:
         return []
     found = (
         whitebox.answer(
@@ -194,6 +201,14 @@ def _figures(
         timeline=series.timeline([arm.tier for arm in tiers], loaded.requests, loaded.infos),
         sweep=[point for tier, found in levels.items() for point in sweep.points(tier, found)],
     )
+
+
+def _unanswered(tiers: list[Arm], deployment: Deployment | None) -> list[str]:
+    models = sorted(_models(tiers))
+    if deployment is None or len(models) < 2:
+        return []
+    told = ", ".join(models[:5])
+    return [f"Tiers ask for several models ({told}); no batch was found from hardware that serves but one."]
 
 
 def _left_out(loaded: Loaded, counted: Bools) -> list[str]:

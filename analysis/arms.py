@@ -25,6 +25,16 @@ class Arm:
     step_gaps: Gaps
     token_gaps: Gaps
 
+    @property
+    def streamed(self) -> bool:
+        """Whether any answer came in pieces; one that came whole has neither TTFT nor a speed."""
+        return self.good.event_ns.size > 0
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models that were asked for, sorted."""
+        return sorted(set(self.requests.text("model").tolist()))
+
 
 def split(loaded: Loaded, measured: Bools) -> list[Arm]:
     """One arm per tier of the plan, in its order; an arm may be empty."""

@@ -1,19 +1,19 @@
 """Does the compared tier decode faster? A paired test in time, and a ratio of step times.
 
 Requests of both tiers are paired in the order they were sent, so that a drift of the server hits both sides
-of a pair. d_i = ln TPOT(baseline) − ln TPOT(compared), each minus the mean of its prompt-length class; the
-test is mean(d) over its Newey–West error. The ratio reported is that of median gaps, which other users'
-prefills do not move. Arms run one after the other would take such a drift for a difference.
+of a pair. d_i = ln TPOT(baseline) − ln TPOT(compared), each without what its prompt's length makes of it
+(``lengths.evened``); the test is mean(d) over its Newey–West error. The ratio reported is that of median
+gaps, which other users' prefills do not move. Arms run one after the other would take such a drift for a
+difference.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from analysis import intervals, numbers, phrases
+from analysis import intervals, lengths, numbers, phrases
 from analysis.intervals import Floats, Ints
 from analysis.model import DecodeTest, Estimate
 from analysis.table import Requests
@@ -26,7 +26,7 @@ SIGNIFICANCE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Paired requests in time order: log ratio of their TPOT, class means removed, and both step times."""
+    """Paired requests in time order: log ratio of their TPOT, lengths evened out, and both step times."""
 
     log_ratio: Floats
     baseline_step_s: Floats
@@ -40,7 +40,11 @@ def pair(baseline: Requests, compared: Requests) -> Pairs:
     of the other side, in order and without using any twice.
     """
     sides = [_with_speed(baseline), _with_speed(compared)]
-    centred = _centred([side.column("tpot_s") for side in sides], [_classes(side) for side in sides])
+    centred = lengths.evened(
+        [np.log(side.column("tpot_s")) for side in sides],
+        [side.column(lengths.COLUMN) for side in sides],
+        [lengths.prompt_tokens(side) for side in sides],
+    )
     strata = [side.text("stage") + side.column("run").astype(np.int64).astype(str) for side in sides]
     left: list[Ints] = []
     right: list[Ints] = []
@@ -141,20 +145,6 @@ def _decide(
 
 def _with_speed(requests: Requests) -> Requests:
     return requests.where(np.isfinite(requests.column("tpot_s")))
-
-
-def _classes(requests: Requests) -> Floats:
-    return requests.column("prompt_class_tokens")
-
-
-def _centred(tpot_s: Sequence[Floats], classes: Sequence[Floats]) -> list[Floats]:
-    """Logarithms minus the mean of their class over both tiers."""
-    logs = [np.log(values) for values in tpot_s]
-    labels, places = np.unique(np.concatenate(classes), return_inverse=True)
-    counts = np.maximum(np.bincount(places, minlength=labels.size), 1)
-    means = np.bincount(places, np.concatenate(logs), minlength=labels.size) / counts
-    cut = logs[0].size
-    return [logs[0] - means[places[:cut]], logs[1] - means[places[cut:]]]
 
 
 def nearest_in_order(a: Floats, b: Floats) -> tuple[Ints, Ints]:

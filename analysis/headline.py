@@ -26,6 +26,9 @@ def _alone(tier: TierSummary) -> str:
         parts.append(f"decodes {numbers.estimate(tier.tokens_per_s, numbers.TOKENS_PER_S)} per stream")
     if ttft is not None and ttft.value is not None:
         parts.append(f"answers after {numbers.time_estimate(ttft)} in the median")
+    e2e = next((row.p50 for row in tier.quantiles if row.metric == "e2e"), None)
+    if not parts and e2e is not None and e2e.value is not None:
+        parts.append(f"ends its answers after {numbers.time_estimate(e2e)} in the median")
     said = " and ".join(parts) or "brought no output whose speed could be measured"
     return f"{tier.tier} {said}; one tier alone, so nothing is compared."
 

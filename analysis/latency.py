@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis import ragged
 from analysis.deliveries import first_tokens
+from analysis.lengths import prompt_tokens
 from analysis.ragged import Floats
 from analysis.table import Requests
 
@@ -24,8 +25,6 @@ def with_latencies(requests: Requests) -> Requests:
     first = ragged.first(requests.event_ns, requests.offsets) / 1e9
     last = ragged.last(requests.event_ns, requests.offsets) / 1e9
     otps = _per_s(requests.column("output_tokens"), first_tokens(requests), last - first)
-    prompt = requests.column("prompt_tokens")
-    prompt = np.where(np.isnan(prompt), requests.column("prompt_class_tokens"), prompt)
     frame = requests.frame.assign(
         first_at_s=first,
         last_at_s=last,
@@ -36,7 +35,7 @@ def with_latencies(requests: Requests) -> Requests:
         e2e_s=requests.column("ended_at_s") - sent,
         otps=otps,
         tpot_s=1 / otps,
-        uncached_tokens=prompt - np.nan_to_num(requests.column("cached_tokens")),
+        uncached_tokens=prompt_tokens(requests) - np.nan_to_num(requests.column("cached_tokens")),
     )
     return Requests(frame, requests.event_ns, requests.event_tokens, requests.offsets)
 

@@ -9,6 +9,7 @@ import numpy as np
 from analysis import deliveries, table
 from analysis.deliveries import Gaps
 from analysis.latency import with_latencies
+from analysis.lengths import with_classes
 from analysis.ragged import Ints
 from analysis.steps import with_steps
 from analysis.table import Requests
@@ -70,7 +71,7 @@ def from_requests(
     requests, jumped = requests.in_order(_order(requests)).with_ordered_events()
     if jumped:
         notes = [*notes, f"the clock jumped back within {jumped} requests; their gaps there are taken as 0"]
-    requests = with_latencies(requests)
+    requests = with_classes(with_latencies(requests), infos)
     step_gaps = deliveries.gaps(requests, together_ns=deliveries.STEP_NS)
     token_gaps = deliveries.gaps(requests)
     return Loaded(tuple(folders), tuple(infos), with_steps(requests, step_gaps), step_gaps, token_gaps, notes)

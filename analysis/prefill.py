@@ -32,6 +32,8 @@ BUSY_QUEUE = 0.5
 
 def fit(arm: Arm) -> TtftLaw | str:
     """Fit the TTFT law to a tier's good requests, or say in a sentence why it cannot be."""
+    if len(arm.good) and not arm.streamed:
+        return "answers were not streamed, so that there is no TTFT"
     ttft, tokens = arm.good.column("ttft_s"), arm.good.column("uncached_tokens")
     known = np.isfinite(ttft) & (ttft > 0) & (tokens >= 0)
     return ttft_fit.fit(tokens[known], ttft[known])

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from analysis import intervals
+from analysis import intervals, lengths
 from analysis.arms import Arm
 from analysis.intervals import Floats
 from analysis.model import Curve, Distribution, Metric, PrefillPoint, TimelineBin
@@ -23,13 +23,13 @@ MOST_DISTRIBUTION_BINS = 200
 
 
 def prefill_points(tier: str, requests: Requests) -> list[PrefillPoint]:
-    """TTFT by prompt-length class of one tier's good requests, shortest first."""
-    classes, ttft = requests.column("prompt_class_tokens"), requests.column("ttft_s")
-    tokens = requests.column("uncached_tokens")
+    """TTFT by prompt length of one tier's good requests, shortest first: by class, or by eighths of them."""
+    ttft, tokens = requests.column("ttft_s"), requests.column("uncached_tokens")
     known = np.isfinite(ttft)
+    group = lengths.groups(requests, tokens)
     found: list[PrefillPoint] = []
-    for aimed in np.unique(classes[known])[:MOST_CLASSES]:
-        mine = known & (classes == aimed)
+    for number in np.unique(group[known])[:MOST_CLASSES]:
+        mine = known & (group == number)
         p10, p50, p90 = np.quantile(ttft[mine], [0.1, 0.5, 0.9])
         found.append(
             PrefillPoint(

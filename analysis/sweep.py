@@ -48,7 +48,7 @@ def measure(requests: Requests, gaps: Gaps, plan: Plan) -> list[Level]:
     """All levels of a sweep on one tier of one run; ``gaps`` belong to the rows of good ``requests``."""
     found: list[Level] = []
     for stage, streams in levels(plan):
-        mine = requests.text_is("stage", stage)
+        mine = requests.text_is("stage", stage) & (np.diff(requests.offsets) > 0)  # what came in pieces
         if mine.any():
             found.append(_level(stage, streams, requests.where(mine), gaps.where(mine)))
     return found

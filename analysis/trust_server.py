@@ -13,12 +13,31 @@ from loadtest.plan import Plan
 def judge(plan: Plan, good: Requests, tiers: list[str]) -> list[TrustItem]:
     """What there is to say of the server; ``good`` are the measured requests that succeeded."""
     return [
+        *_targets(plan, good, tiers),
         _steadiness(good, tiers),
         *_echoes(plan, good),
         *_caches(good),
         *([] if sweep.levels(plan) else _prefill_load(good, tiers)),  # in a sweep, gaps change with the level
         *_token_counts(good),
     ]
+
+
+def _targets(plan: Plan, good: Requests, tiers: list[str]) -> list[TrustItem]:
+    """Whether tiers differ in more than the tier: other models, other addresses."""
+    models = {tier: sorted(set(_of(good, tier).text("model").tolist())) for tier in tiers}
+    asked = {tier: ", ".join(names) for tier, names in models.items() if names}
+    urls = {tier.name: tier.url for tier in plan.tiers if tier.name in tiers}
+    said = []
+    if len(set(asked.values())) > 1:
+        told = [f"{tier} asks for {name}" for tier, name in list(asked.items())[:1]]
+        told += [f"{tier} for {name}" for tier, name in list(asked.items())[1:]]
+        said.append(f"{', '.join(told)}")
+    if len(set(urls.values())) > 1:
+        said.append("tiers are asked at different addresses")
+    if not said:
+        return []
+    sentence = f"{'; '.join(said)}: what differs may be the model or the server, and not the tier."
+    return [item("targets", "caution", sentence)]
 
 
 def _steadiness(good: Requests, tiers: list[str]) -> TrustItem:

@@ -47,9 +47,8 @@ def compare(
     prefill_test = _prefill_test(laws, prefill_margin, names, significance)
     per_tier = min(len(arm.good) for arm in arms)
     conclusion = _CONCLUSIONS.get((decode_test.answer, prefill_test.answer), "inconclusive")
-    hopeless = refusal is not None or any(isinstance(law, TtftLaw) and prefill.swamped(law) for law in laws)
     more = None
-    if conclusion != "inconclusive" or not hopeless:
+    if conclusion != "inconclusive" or not _hopeless(refusal, laws):
         more = more_requests(decode_test, prefill_test, per_tier, significance=significance)
     return Verdict(
         conclusion=conclusion,
@@ -125,9 +124,16 @@ def _two_digits(count: int) -> int:
     return -(-count // scale) * scale
 
 
+def _hopeless(refusal: str | None, laws: tuple[TtftLaw | str, TtftLaw | str]) -> bool:
+    """Whether more requests of the same kind would leave open what is open now."""
+    return refusal is not None or any(isinstance(law, TtftLaw) and prefill.swamped(law) for law in laws)
+
+
 def _refusal(arms: tuple[Arm, Arm]) -> str | None:
     """Why decode cannot be compared although there are gaps, or None."""
     for arm in arms:
+        if len(arm.good) and not arm.streamed:
+            return f"{arm.tier}'s answers were not streamed, so that no token has an instant"
         share = steps.loaded_share(arm.good)
         if share >= steps.REFUSE_LOADED:
             return (

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis import intervals
+from analysis import intervals, lengths
 from analysis.ragged import Bools, Floats
 from analysis.table import Requests
 
@@ -68,7 +68,7 @@ def _drift(what: str, logs: Floats) -> Drift:
 
 
 def _strata(requests: Requests) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
-    classes = requests.column("prompt_class_tokens").astype(np.int64).astype(str)
+    classes = lengths.groups(requests, requests.column("uncached_tokens")).astype(str)
     runs = requests.column("run").astype(np.int64).astype(str)
     return np.asarray(classes.astype(object) + "/" + requests.text("stage") + "/" + runs.astype(object))
 

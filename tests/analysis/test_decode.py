@@ -11,6 +11,7 @@ from analysis import decode, table
 from analysis.decode import Pairs
 from analysis.intervals import Floats
 from analysis.latency import with_latencies
+from analysis.lengths import with_classes
 from analysis.table import Requests
 from loadtest.records import RequestRecord
 
@@ -135,7 +136,7 @@ def requests(rows: list[tuple[str, float, int, float]]) -> Requests:
         )
         for number, (stage, sent_s, length, tpot_s) in enumerate(rows)
     ]
-    found = with_latencies(table.from_records(records))
+    found = with_classes(with_latencies(table.from_records(records)), [])
     frame = found.frame.assign(step_s=found.frame["tpot_s"])
     return Requests(frame, found.event_ns, found.event_tokens, found.offsets)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from analysis import table, window
 from analysis.latency import with_latencies
+from analysis.lengths import with_classes
 from analysis.table import Requests
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def test_mean_in_flight_of_each_bin_is_what_counting_gives() -> None:
 
 def drawn(draw: "type[Draw]", server: "type[Server]", slower: float, seed: int) -> Requests:
     """Requests of one tier whose TTFT grows by ``slower`` from the start to the end."""
-    found = with_latencies(table.from_records(draw({"standard": server()}, seed=seed).records()))
+    found = with_classes(
+        with_latencies(table.from_records(draw({"standard": server()}, seed=seed).records())), []
+    )
     trend = np.linspace(1.0, 1.0 + slower, len(found))
     frame = found.frame.assign(ttft_s=found.frame["ttft_s"] * trend, step_s=0.02)
     return Requests(frame, found.event_ns, found.event_tokens, found.offsets)
@@ -65,6 +68,8 @@ def test_a_ttft_that_doubles_over_the_run_is_said_to_drift(
 
 
 def test_a_few_requests_show_no_drift(draw: "type[Draw]", server: "type[Server]") -> None:
-    few = with_latencies(table.from_records(draw({"standard": server()}, per_tier=8).records()))
+    few = with_classes(
+        with_latencies(table.from_records(draw({"standard": server()}, per_tier=8).records())), []
+    )
     frame = few.frame.assign(step_s=0.02)
     assert window.drifts(Requests(frame, few.event_ns, few.event_tokens, few.offsets)) == []
