@@ -87,7 +87,10 @@ class Session:
             if not self._runs:  # stopped before anything began
                 self._never_began()
         except (BadInputError, RunFailedError) as error:
-            self._fail(error)
+            if self._why and not self._active:  # it failed because somebody wanted out
+                self._never_began()
+            else:
+                self._fail(error)
         if users is None:
             self.conclude()
             if self.page is not None and not self._stopping:

@@ -33,6 +33,8 @@ class ChatServer:
     def __init__(self) -> None:
         self.requests: list[tuple[dict[str, str], dict[str, Any]]] = []
         self.connections = 0
+        self.refused = False
+        """Whether the model ``busy`` has refused a request of the fast tier yet; it does so once."""
         self.abandoned = 0
         """Streams whose client went away before their end."""
         self.url = ""
@@ -81,6 +83,11 @@ class ChatServer:
             await asyncio.sleep(0.6)
         if model == "unauthorized":
             _whole(writer, "401 Unauthorized", {"error": {"type": "auth", "message": "no such key: sekret"}})
+        elif model == "flaky" and len(self.requests) % 2:
+            _whole(writer, "500 Internal Server Error", {"error": {"type": "oops", "message": "try later"}})
+        elif model == "busy" and "service_tier" in body and not self.refused:
+            self.refused = True
+            _whole(writer, "429 Too Many Requests", {"error": {"message": "slow down"}}, "Retry-After: 1")
         elif model == "endless":
             await self._stream(writer, body, 1_000_000)
         elif chat:
@@ -102,8 +109,11 @@ class ChatServer:
             self.abandoned += 1
             raise
         _event(writer, {"choices": [{"delta": {}, "finish_reason": "length"}]})
-        words = len(body["messages"][0]["content"].split())
-        _event(writer, {"choices": [], "usage": {"prompt_tokens": words, "completion_tokens": tokens}})
+        words = sum(len(message["content"].split()) for message in body["messages"])
+        if body["model"] == "wordy":  # 1.5 tokens a word, and a template
+            words = 7 + words * 3 // 2
+        if body["model"] != "uncounted":
+            _event(writer, {"choices": [], "usage": {"prompt_tokens": words, "completion_tokens": tokens}})
         _chunk(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
 
@@ -130,9 +140,10 @@ def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
     writer.write(b"%x\r\n%s\r\n" % (len(data), data))
 
 
-def _whole(writer: asyncio.StreamWriter, status: str, document: dict[str, Any]) -> None:
+def _whole(writer: asyncio.StreamWriter, status: str, document: dict[str, Any], *headers: str) -> None:
     data = json.dumps(document).encode()
-    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    lines = ["Content-Type: application/json", f"Content-Length: {len(data)}", *headers]
+    head = "\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""])
     writer.write(head.encode() + data)
 
 
