@@ -34,7 +34,7 @@ class TierFigures:
         """Take in a request that ended; latencies are of good ones only."""
         self.ended += 1
         if record.outcome != "ok":
-            self.failed += 1
+            self.failed += record.outcome != "cancelled"
             return
         ttft, otps = derive.ttft_s(record), derive.otps_per_s(record)
         if ttft is not None:
@@ -70,7 +70,7 @@ class StageFigures:
         """Take in a request that ended."""
         if (tier := self.tiers.get(record.requested_tier)) is not None:
             tier.add(record)
-        if record.outcome != "ok":
+        if record.outcome not in ("ok", "cancelled"):  # the latter is our own doing
             self.errors[record.outcome] += 1
         self._events += len(record.event_ns)
         self._coalesced += record.coalesced_events

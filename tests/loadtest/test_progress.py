@@ -91,7 +91,9 @@ def test_errors_are_counted_by_outcome_and_coalesced_events_as_a_share() -> None
         record(1, outcome="rate_limited", event_ns=[], coalesced_events=0),
         record(2, outcome="timeout", event_ns=[], coalesced_events=0),
         record(3, outcome="rate_limited", event_ns=[], coalesced_events=0),
+        record(4, outcome="cancelled", event_ns=[], coalesced_events=0),
     )
+    assert [shown.failed for shown in made.statuses()] == [1, 2]
     assert made.errors == {"rate_limited": 2, "timeout": 1}
     assert set(made.errors) <= set(OUTCOMES)
     assert made.coalesced_ratio == 1 / 8
