@@ -36,9 +36,11 @@ from loadtest.addresses import address
 from loadtest.message import MessageBuilder
 from loadtest.plan import Target
 from loadtest.run_config import RunConfig
+from loadtest.spending import Spending
 from loadtest.status_pipe import StatusPipe
 from loadtest.users import PlanShape, PlanUser, Session, say
 from loadtest.wire import WIRES
+from tierscope import prices
 from tierscope.errors import BadInputError
 
 __all__ = ["PlanShape", "PlanUser"]
@@ -67,6 +69,7 @@ def add_arguments(parser: Any) -> None:
     option("--status-fd", metavar="N", help="Write how the run stands there, a line of JSON a second.")
     option("--workers", metavar="N", help="Send from so many processes on this machine.")
     option("--parent-pid", metavar="PID", help="End soon after this process, whose child this one is.")
+    option("--prices", metavar="FILE", help="A price file, laid over the shipped book.")
     option("--insecure", action="store_true", help="Accept any TLS certificate.")
     option("--ca-file", metavar="FILE", help="Trust these authorities (PEM) in place of the system's.")
     option(
@@ -169,6 +172,8 @@ def _configure(environment: Any, number: int) -> RunConfig:
         key=WIRES[target.api].key(os.environ),
         insecure=options.insecure,
         authorities=_authorities(options),
+        ca_file=Path(options.ca_file) if options.ca_file else None,
+        prices=prices.load(Path(options.prices) if options.prices else None),
         files_from=plan.folder_of(options.plan).absolute(),
         scrape=tuple(scrape.candidates(options.scrape, target.url)) if options.scrape else (),
     )
@@ -176,6 +181,7 @@ def _configure(environment: Any, number: int) -> RunConfig:
     for tier in loaded.tiers:
         proxy.for_target(address(target, tier, WIRES[target.api].path), os.environ)
     MessageBuilder(loaded, target, where, key=config.key, run_id=run_id)
+    Spending(loaded, target, config.prices or prices.load())  # refuses a ceiling without prices
     return config
 
 

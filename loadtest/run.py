@@ -119,6 +119,8 @@ class PlanRun:
 
     def conclude(self, why: str) -> None:
         """Enough was asked: send nothing more, wait for what is in flight; the run is complete."""
+        if not self.concluded:
+            self._say(f"ending early: {why}")
         self.concluded = self.concluded or why
         self.traffic.conclude()
         self._sending.traffic.conclude()
@@ -222,6 +224,7 @@ class PlanRun:
             say=self._say,
             key_of=config.target.api if own else "",
             insecure=config.insecure,
+            ca_file=config.ca_file,
         )
 
     def _leave_other_forms(self) -> None:

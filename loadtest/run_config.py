@@ -19,6 +19,8 @@ class RunConfig:
     insecure: bool = False
     authorities: str = ""
     """Certificates (PEM) of those who may vouch for the server; empty: the system's list."""
+    ca_file: Path | None = None
+    """Where they were read from, on the machine that leads the run."""
     prices: Book | None = None
     """What requests cost; None: the shipped book."""
     files_from: Path = Path()

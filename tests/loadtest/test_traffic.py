@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import gevent
 import pytest
@@ -17,11 +17,13 @@ from loadtest.message import MessageBuilder
 from loadtest.part import Part, split
 from loadtest.plan import Target, Tier
 from loadtest.records import RequestRecord
-from loadtest.routes import Routes
 from loadtest.scribe import Finished, Scribe
 from loadtest.traffic import Traffic
 from loadtest.wire import WIRES
 from loadtest.workload import open_source
+
+if TYPE_CHECKING:
+    from loadtest.routes import Routes
 
 LIMIT_S = 30
 TARGET = Target(url="http://h", model="m")
@@ -262,7 +264,7 @@ def test_a_burst_is_made_before_the_first_of_it_leaves() -> None:
 def test_a_closed_loop_has_each_streams_next_request_ready() -> None:
     driven = Driven(text(closed(4, 40)), lambda _: Answer(after_s=0.02)).run()
     driven.check()
-    made = dict((index, at_ns) for at_ns, index in driven.built)
+    made = {index: at_ns for at_ns, index in driven.built}
     for one in driven.of("s0")[4:]:
         assert made[one.index] < one.scheduled_ns
 
