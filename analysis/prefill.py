@@ -145,11 +145,16 @@ def swamped(law: TtftLaw) -> bool:
     return law.queued_ratio > MOST_QUEUED and law.mean_wait_s > LONGEST_WAIT_RATIO * law.increment_s
 
 
+def growth(law: TtftLaw) -> float:
+    """By how much the requests must grow for enough of them to escape the queue; 1 where enough do."""
+    return max(1.0, FEWEST_FREE / max((1 - law.queued_ratio) * law.fewest, 1e-3))
+
+
 def _refusal(law: TtftLaw) -> str | None:
     """Why a law is not to be compared although it was fitted, or None."""
     if swamped(law):
         return "nearly all requests queued, and for long; a lower load would help"
-    if (1 - law.queued_ratio) * law.fewest < FEWEST_FREE:
+    if growth(law) > 1:
         return "too few requests of the shortest or longest prompts did not queue"
     return None
 

@@ -127,8 +127,8 @@ def planned_requests(plan: Plan) -> int | None:
 
 
 def looks_of(info: RunInfo) -> Looks | None:
-    """The looks at a run that was to stop at its verdict; None for any other run."""
-    if info.plan.control.until != "verdict" or planned_requests(info.plan) is None:
+    """The looks at a run that was to stop at its verdict; None for any other run, and a simulated one."""
+    if info.simulated or info.plan.control.until != "verdict" or planned_requests(info.plan) is None:
         return None
     return planned_looks()
 

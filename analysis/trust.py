@@ -73,7 +73,7 @@ def _looks(infos: tuple[RunInfo, ...], requests: Requests) -> list[TrustItem]:
     found = []
     for number, info in enumerate(infos):
         looks = sequential.looks_of(info)
-        if looks is None or info.simulated:
+        if looks is None:
             continue
         share = sequential.share_seen(info, int(np.sum(run == number)))
         level = numbers.level_of(1 - looks.significance(share))

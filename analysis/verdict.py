@@ -49,7 +49,13 @@ def compare(
     conclusion = _CONCLUSIONS.get((decode_test.answer, prefill_test.answer), "inconclusive")
     more = None
     if conclusion != "inconclusive" or not _hopeless(refusal, laws):
-        more = more_requests(decode_test, prefill_test, per_tier, significance=significance)
+        more = more_requests(
+            decode_test,
+            prefill_test,
+            per_tier,
+            significance=significance,
+            unqueued_growth=_unqueued_growth(laws),
+        )
     return Verdict(
         conclusion=conclusion,
         sentence=_sentence(conclusion, decode_test, prefill_test, names, more),
@@ -77,11 +83,17 @@ def only_one_tier(tier: str) -> Verdict:
 
 
 def more_requests(
-    decode_test: DecodeTest, prefill_test: PrefillTest, per_tier: int, *, significance: float = SIGNIFICANCE
+    decode_test: DecodeTest,
+    prefill_test: PrefillTest,
+    per_tier: int,
+    *,
+    significance: float = SIGNIFICANCE,
+    unqueued_growth: float = math.nan,
 ) -> int | None:
     """Roughly how many more requests per tier would settle what is open; 0 if nothing is, None if none would.
 
-    Intervals, whose level is 1 − ``significance``, shrink as 1/√n around the ratios as they are now.
+    Intervals, whose level is 1 − ``significance``, shrink as 1/√n around the ratios as they are now. Where
+    there is no ratio of prefill, ``unqueued_growth`` says by how much the requests must grow for one.
     """
     factors: list[float] = []
     score = -float(special.ndtri(significance / 2))
@@ -94,6 +106,8 @@ def more_requests(
         ratio, margin = prefill_test.speed_ratio, prefill_test.margin_ratio
         if ratio.value is None and prefill_test.standard_error is not None:
             factors.append((prefill_test.standard_error / prefill.LARGEST_ERROR) ** 2)
+        elif ratio.value is None:
+            factors.append(unqueued_growth)
         else:
             factors.append(_growth(ratio, margin, reach=reach, fixed=score * MODEL_FLOOR))
     if not factors:
@@ -127,6 +141,12 @@ def _two_digits(count: int) -> int:
 def _hopeless(refusal: str | None, laws: tuple[TtftLaw | str, TtftLaw | str]) -> bool:
     """Whether more requests of the same kind would leave open what is open now."""
     return refusal is not None or any(isinstance(law, TtftLaw) and prefill.swamped(law) for law in laws)
+
+
+def _unqueued_growth(laws: tuple[TtftLaw | str, TtftLaw | str]) -> float:
+    """By how much requests must grow for enough of both tiers to escape the queue; NaN if that is not it."""
+    growths = [prefill.growth(law) for law in laws if isinstance(law, TtftLaw)]
+    return max(growths) if len(growths) == len(laws) and max(growths) > 1 else math.nan
 
 
 def _refusal(arms: tuple[Arm, Arm]) -> str | None:

@@ -70,7 +70,7 @@ def _ratio(name: str, test: DecodeTest | PrefillTest, note: str) -> KeyNumber:
 def _from_to(verdict: Verdict, values: Mapping[str, str], unit: str) -> str:
     """Write both tiers' values, baseline first: ``22.4 ms → 8.94 ms``; nothing if neither is known."""
     baseline, compared = verdict.baseline_tier or "", verdict.compared_tier or ""
-    if not values.keys() & {baseline, compared}:
+    if all(values.get(tier, numbers.ABSENT) == numbers.ABSENT for tier in (baseline, compared)):
         return ""
     return f"{values.get(baseline, numbers.ABSENT)} → {values.get(compared, numbers.ABSENT)} {unit}"
 

@@ -45,7 +45,7 @@ def more_requests(report: Report) -> str:
     if verdict.conclusion != "inconclusive" or (verdict.decode is None and verdict.prefill is None):
         return ""
     if verdict.more_requests_per_tier is None:
-        return "How many more requests would settle it cannot be said."
+        return "More requests of the same kind would not settle it."
     if verdict.more_requests_per_tier == 0:
         return ""
     return (

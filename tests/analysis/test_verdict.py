@@ -123,6 +123,20 @@ def test_what_more_requests_of_the_same_kind_would_not_settle_is_not_promised(
     assert "would not settle it" in found.sentence
 
 
+def test_too_few_that_escaped_the_queue_are_told_how_many_more_it_takes(
+    folder: "Folder", draw: "type[Draw]", server: "type[Server]"
+) -> None:
+    tiers = {
+        "standard": server(queued_ratio=0.93, queue_mean_s=0.05),
+        "fast": server(step_s=0.008, queued_ratio=0.93, queue_mean_s=0.05),
+    }
+    found = analyze([folder(draw(tiers, per_tier=88).records())]).verdict
+    assert found.prefill is not None
+    assert "did not queue" in found.prefill.sentence
+    assert found.more_requests_per_tier is not None
+    assert 10 <= found.more_requests_per_tier <= 88 * 4
+
+
 def stopped_early(folder: "Folder", drawn: "Draw", *, planned: int) -> Verdict:
     """The verdict on a run that was to stop at its verdict and stopped before its ``planned`` requests."""
     stage = Stage(name="compare", arrivals=Closed(streams=8), requests=planned)

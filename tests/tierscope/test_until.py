@@ -36,10 +36,9 @@ def info_of(plan: Plan) -> RunInfo:
         schema_version=records.SCHEMA_VERSION,
         run_id="watched",
         tierscope_version="0",
-        target=Target(url="simulated:fast-tier", model="mock"),
+        target=Target(url="http://127.0.0.1:1", model="mock"),
         plan=plan,
         started_unix_s=0.0,
-        simulated=True,
     )
 
 
