@@ -98,7 +98,7 @@ class PlanRun:
         self._watching = Watching(self._clock.now_ns)
         self._server_watch = self._watch_server() if self.config.scrape else None
         self._ticker = gevent.spawn(self._tick)
-        if self._calibration.note:
+        if self._calibration.note and not self.interrupted:
             self._say(self._calibration.note)
         if self._calibration.failure:
             self.fail(self._calibration.failure)
