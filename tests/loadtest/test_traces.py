@@ -170,6 +170,40 @@ def test_a_measured_ratio_keeps_shared_prefixes_to_a_word(
         assert abs(alike(one, other) - min(words, len(one), len(other))) <= 1.5
 
 
+def test_a_block_says_the_same_wherever_it_stands(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"timestamp": 0, "input_length": 48, "output_length": 1, "hash_ids": ids}
+        for ids in ([1, 2, 3], [3, 1, 9], [2, 2, 2])
+    ]
+    one, other, same = said_by(tmp_path, rows, Counting())
+    assert one[:16] == other[16:32]
+    assert one[32:] == other[:16]
+    assert one[16:32] == same[:16] == same[16:32] == same[32:]
+
+
+def test_an_id_more_than_the_prompt_has_blocks_says_nothing(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"timestamp": 0, "input_length": 32, "output_length": 1, "hash_ids": ids}
+        for ids in ([1, 2, 3], [1, 2])
+    ]
+    one, other = said_by(tmp_path, rows, Counting())
+    assert one == other
+    assert len(one) == 32
+
+
+def test_rows_out_of_order_keep_their_blocks_and_those_of_one_instant_their_order(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    rows: list[dict[str, Any]] = [
+        {"timestamp": int(at), "input_length": 1 + k, "output_length": 1, "hash_ids": [k] * (k % 2)}
+        for k, at in enumerate(rng.integers(0, 5, size=2000))
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = traces.load(Trace(file="t.jsonl", format="mooncake"), folder=tmp_path)
+    told = sorted(rows, key=lambda row: row["timestamp"])  # Python's sort is stable
+    assert made.prompt_tokens.tolist() == [row["input_length"] for row in told]
+    assert [made.block_ids(k).tolist() for k in range(2000)] == [row["hash_ids"] for row in told]
+
+
 def test_a_row_of_a_trace_without_blocks_shares_nothing() -> None:
     said = texts(source(AZURE), 59)
     assert len({words[0] for words in said}) == 59
@@ -193,6 +227,7 @@ def test_a_second_lap_and_a_second_stage_have_the_lengths_of_the_first_and_none_
     for again in (lap, stage):
         assert [len(words) for words in again] == [len(words) for words in first]
         assert max(alike(one, other) for one in first for other in again) == 0
+        assert np.mean(np.array(again[0]) == np.array(first[0])) < 0.01  # 1 in 521 by chance
         shared = [alike(again[0], words) for words in again]
         assert shared == [alike(first[0], words) for words in first]  # among themselves they share alike
 
