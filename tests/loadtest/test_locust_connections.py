@@ -146,6 +146,16 @@ def test_a_server_is_trusted_by_a_file_of_authorities(
     assert {record.stamp_source for record in found.records} == {"user"}
 
 
+def test_workers_trust_whom_their_master_trusts_and_stamp_as_it_was_told(
+    run: Run, serve: Serve, server: Any, certificate: Certificate
+) -> None:
+    front = serve(secured(certificate.serving(), in_front_of(server)))
+    ended = run(f"https://localhost:{front.port}", ca_file=certificate.cert, stamps="user", workers=1)
+    assert ended.code == 0, ended.lines
+    records = read_run(ended.folder).records
+    assert {record.stamp_source for record in records if record.stage == "all"} == {"user"}
+
+
 def test_a_server_that_cannot_be_trusted_or_reached_is_one_line_without_the_key(
     run: Run, serve: Serve, certificate: Certificate
 ) -> None:
@@ -253,7 +263,8 @@ def test_ctrl_c_while_connecting_ends_the_run_at_once(tmp_path: Path, unanswerin
     try:
         wait_for_a_connection(started.pid, unanswering[1][1])
         started.send_signal(signal.SIGINT)
-        assert started.communicate(timeout=LIMIT_S)[1] == f"run failed: stopped while connecting to {url}\n"
+        said = started.communicate(timeout=LIMIT_S)[1]
+        assert said == "interrupted before the run began; nothing was recorded\n"
     finally:
         started.kill()
         started.wait()
