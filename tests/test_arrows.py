@@ -44,6 +44,7 @@ MAY: dict[str, set[str]] = {
     "loadtest.exposition": {"gevent", "prometheus_client"},
     "loadtest.scrape": {"prometheus_client"},
     "loadtest.server_watch": {"gevent"},
+    "loadtest.watching": {"gevent"},
     "loadtest.sending": {"gevent", "httptools"},
     "loadtest.ledger": {"gevent", "prometheus_client"},
     "loadtest.client_health": {"gevent", "httptools", "prometheus_client"},
