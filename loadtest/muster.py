@@ -117,10 +117,11 @@ class Muster:
         self._channel.send(encode(order), client)
 
     def end(self) -> None:
-        """End the workers we started: they have been asked, most likely; then they are made to."""
+        """End the workers we started: those that can have heard of the end get 5 s for it."""
+        here = {known.hello.pid for known in self._known.values()}
         deadline_s = time.monotonic() + _END_S
-        for child in self._children.values():
-            while child.poll() is None and time.monotonic() < deadline_s:
+        for pid, child in self._children.items():
+            while pid in here and child.poll() is None and time.monotonic() < deadline_s:
                 gevent.sleep(_CHECK_S)
         self.kill()
 
