@@ -204,7 +204,6 @@ TOKEN = {"choices": [{"delta": {"content": "a"}}], "service_tier": KEY}
 END = {"choices": [{"delta": {}, "finish_reason": KEY}]}
 ECHOES = {
     "401": echo(b"401 No", body=b'{"error":{"message":"no such key: ' + HELD + b'"}}'),
-    "redirect": echo(b"302 Found", b"Location: http://elsewhere.test/?key=" + HELD),
     "not HTTP": talk,
     "error in a stream": echo(b"200 OK", STREAM, body=events(TOKEN, {"error": {"message": KEY}})),
     "good stream": echo(
