@@ -26,7 +26,7 @@ from typing import BinaryIO
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest import endpoint
+from loadtest import endpoint, proxy
 from loadtest.endpoint import Endpoint
 from loadtest.server_samples import FAMILIES, SERVER_FILE, Scrape, encode_line, labels_key
 from loadtest.wire import WIRES
@@ -90,11 +90,20 @@ class Page:
         page = where(url)
         self._path = page.path
         self._headers = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "gzip"} | key_headers
+        way = proxy.for_target(page, os.environ)
+        if way is not None and way.tls:
+            raise BadInputError(
+                f"--scrape: {way.origin}: a proxy that is itself reached by TLS is not supported"
+            )
+        host, port = (page.host, page.port) if way is None else (way.host, way.port)
         self._connection = (
-            http.client.HTTPSConnection(page.host, page.port, timeout=DEADLINE_S, context=context)
+            http.client.HTTPSConnection(host, port, timeout=DEADLINE_S, context=context)
             if page.tls
-            else http.client.HTTPConnection(page.host, page.port, timeout=DEADLINE_S)
+            else http.client.HTTPConnection(host, port, timeout=DEADLINE_S)
         )
+        if way is not None:
+            credentials = {"Proxy-Authorization": way.authorization} if way.authorization else {}
+            self._connection.set_tunnel(page.host, page.port, credentials)
 
     def scrape(self, zero_ns: int) -> Scrape:
         """Read the page once; a failure is a scrape with ``trouble``."""
@@ -189,7 +198,7 @@ def _ended(until_s: float) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run as a process; 0, or 3 with a line if the file cannot be written."""
+    """Run as a process; 0, or 2 or 3 with a line if the way there or the file cannot be had."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scrape")
     parser.add_argument("--url", action="append", required=True)
     parser.add_argument("--folder", type=Path, required=True)
@@ -203,10 +212,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     wire = next((wire for name, wire in WIRES.items() if name == options.key_of), None)
     headers = {} if wire is None else wire.headers(wire.key(os.environ))
-    pages = [Page(url, key_headers=headers, context=context) for url in options.url]
     try:
+        pages = [Page(url, key_headers=headers, context=context) for url in options.url]
         with (options.folder / SERVER_FILE).open("ab", buffering=0) as file:
             record(pages, file, options.zero_ns)
+    except BadInputError as error:
+        print(f"server metrics: {error}; none are recorded", flush=True)
+        return 2
     except OSError as error:
         print(f"server metrics: {SERVER_FILE} cannot be written: {error.strerror}", flush=True)
         return 3

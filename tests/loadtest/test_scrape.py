@@ -163,6 +163,40 @@ def test_urls_are_looked_at_before_anything_starts() -> None:
             scrape.candidates(bad, "http://h")
 
 
+def test_the_page_is_asked_for_through_the_proxy_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    class Tunnels(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_CONNECT(self) -> None:
+            asked.append(f"{self.path} {self.headers['Proxy-Authorization']}")
+            self.send_response(200)
+            self.end_headers()
+            self.close_connection = False
+
+        def do_GET(self) -> None:  # what comes through the tunnel: this one has no far end
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(PAGE)))
+            self.end_headers()
+            self.wfile.write(PAGE)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(lambda _: (500, {}, b"")) as stand_in:
+        stand_in.http.RequestHandlerClass = Tunnels
+        monkeypatch.setenv("http_proxy", f"http://me:word@127.0.0.1:{stand_in.http.server_address[1]}")
+        monkeypatch.setenv("no_proxy", "")
+        with looking("http://far.example:8000/metrics") as looked:
+            seen = [looked.scrape(0), looked.scrape(0)]
+    assert [one.trouble for one in seen] == ["", ""]
+    assert asked == ["far.example:8000 Basic bWU6d29yZA==", "/metrics", "/metrics"]
+
+
 # The process
 
 
