@@ -48,7 +48,7 @@ def _first(count: int | None, otherwise: int | None) -> int | None:
     return otherwise if count is None else count
 
 
-class Delta(msgspec.Struct, frozen=True, kw_only=True):
+class Delta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event, read. With every field at its default it said nothing of interest (a ping, a role)."""
 
     kind: EventKind | None = None

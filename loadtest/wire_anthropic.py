@@ -157,14 +157,14 @@ class _Part(msgspec.Struct, gc=False):
     stop_reason: str | None = None
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     content: list[_Part] | None = None
     stop_reason: str | None = None
     usage: _Usage | None = None
     error: Any = None
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, gc=False):
     type: str | None = None
     message: _Message | None = None
     delta: _Part | None = None

@@ -18,6 +18,7 @@ import msgspec
 from loadtest.body import turns, with_tier
 from loadtest.delta import END_MARK, NOTHING, Count, Delta, Usage, error_line, kind_of, output, skimmed
 from loadtest.plan import Plan
+from loadtest.records import EventKind
 from loadtest.workload import Message, Request
 
 PATH = "/v1/chat/completions"
@@ -75,21 +76,25 @@ def skim(events: list[bytes]) -> list[Delta] | None:
     deltas: list[Delta] = []
     for data in events:
         chunk = _decode_chunk(data)
-        choices, tier = chunk.choices, chunk.service_tier
-        if choices and len(choices) == 1 and chunk.usage is None and not chunk.error:
-            choice = choices[0]
-            part = choice.delta
-            if part is not None and not choice.finish_reason and not part.tool_calls:
-                if part.content or part.refusal or choice.text:
-                    deltas.append(output("text", tier))
-                    continue
-                if part.reasoning or part.reasoning_content:
-                    deltas.append(output("reasoning", tier))
-                    continue
-        if chunk.error or (choices is None and chunk.usage is None):
+        choices, usage, tier = chunk.choices, chunk.usage, chunk.service_tier
+        if choices and len(choices) == 1 and not chunk.error and (kind := _only_kind(choices[0])):
+            told = Delta(kind=kind, usage=_usage(usage), echoed_tier=tier) if usage else output(kind, tier)
+            deltas.append(told)
+            continue
+        if chunk.error or (choices is None and usage is None):
             return None
-        deltas.append(skimmed(_choices(choices or [], chunk.usage, tier)))
+        deltas.append(skimmed(_choices(choices or [], usage, tier)))
     return deltas
+
+
+def _only_kind(choice: "_Choice") -> EventKind | None:
+    """Which kind of output a choice has; None if it has none, or says something else too."""
+    part = choice.delta
+    if part is None or choice.finish_reason or part.tool_calls:
+        return None
+    if part.content or part.refusal or choice.text:
+        return "text"
+    return "reasoning" if part.reasoning or part.reasoning_content else None
 
 
 def _bare_error(data: bytes) -> dict[str, Any] | None:

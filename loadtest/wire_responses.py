@@ -204,7 +204,7 @@ class _IncompleteDetails(msgspec.Struct, gc=False):
     reason: str | None = None
 
 
-class _Response(msgspec.Struct):
+class _Response(msgspec.Struct, gc=False):
     status: str | None = None
     service_tier: str | None = None
     usage: _Usage | None = None
@@ -213,7 +213,7 @@ class _Response(msgspec.Struct):
     error: Any = None
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, gc=False):
     type: str | None = None
     response: _Response | None = None
     item: _Item | None = None

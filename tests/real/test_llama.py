@@ -18,6 +18,7 @@ name = "small-sweep"
 [workload]
 prompt_tokens = [16]
 output_tokens = {OUTPUT_TOKENS}
+tokens_per_word = 1
 [[stages]]
 name = "warmup"
 warmup = true
