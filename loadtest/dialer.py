@@ -72,7 +72,7 @@ class Dialer:
         self._clock = clock
         self._stamps = stamps
         self._tls = TlsClient(context, endpoint.tls_name) if context and endpoint.tls else None
-        self._proxy_tls = TlsClient(context, proxy.host) if context and proxy and proxy.tls else None
+        self._proxy_tls = TlsClient(context, proxy.tls_name) if context and proxy and proxy.tls else None
         peer = proxy or endpoint
         self._resolver = Resolver(peer.host, peer.port)
         self._peer_words = f"proxy {proxy.origin}: " if proxy else ""

@@ -39,6 +39,11 @@ class Proxy:
     authorization: str = field(default="", repr=False)
 
     @property
+    def tls_name(self) -> str:
+        """What its certificate must be for, as for an endpoint."""
+        return self.host.partition("%")[0].removesuffix(".")
+
+    @property
     def origin(self) -> str:
         """Scheme, host and port, for people: no credentials."""
         return f"{'https' if self.tls else 'http'}://{_bracketed(self.host)}:{self.port}"
