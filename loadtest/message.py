@@ -51,7 +51,9 @@ class MessageBuilder:
             "Accept": "text/event-stream, application/json",
             "Accept-Encoding": "identity",
         }
-        headers |= self._wire.headers(key) | tier.headers
+        headers |= self._wire.headers(key)
+        own = {name.lower() for name in tier.headers}  # names of headers know no case, and a tier's win
+        headers = {name: value for name, value in headers.items() if name.lower() not in own} | tier.headers
         if not all(sendable(value) for value in headers.values()):
             raise BadInputError("API key: holds a character that cannot be sent in an HTTP header")
         lines = [f"POST {endpoint.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]

@@ -51,6 +51,21 @@ def test_what_did_not_happen_has_no_latency() -> None:
     assert derive.itl(seen)[0].size == 0
 
 
+def test_an_answer_in_one_piece_has_an_end_to_end_time_and_nothing_else() -> None:
+    seen = record([], streamed=False, output_tokens=50)
+    assert derive.e2e_s(seen) == pytest.approx(0.097)
+    assert derive.lag_s(seen) == pytest.approx(0.002)
+    undefined = (
+        derive.ttft_s,
+        derive.ttft_from_scheduled_s,
+        derive.first_text_s,
+        derive.tpot_s,
+        derive.otps_per_s,
+    )
+    assert [metric(seen) for metric in undefined] == [None] * 5
+    assert derive.itl(seen)[0].size == 0
+
+
 @given(st.integers(2, 200), st.floats(0.1, 1000), st.integers(0, 10**6))
 def test_an_even_stream_has_its_gap_for_tpot_and_every_itl(count: int, gap_ms: float, start: int) -> None:
     events = [start + k * gap_ms for k in range(count)]

@@ -6,7 +6,8 @@ import pytest
 
 from loadtest import endpoint
 from loadtest.message import MessageBuilder
-from loadtest.plan import Closed, Plan, Stage, Target, Tier, Workload
+from loadtest.plan import Api, Closed, Plan, Stage, Target, Tier, Workload
+from loadtest.wire import WIRES
 from loadtest.workload import open_source
 from tierscope.errors import BadInputError
 
@@ -104,6 +105,33 @@ def test_a_message_is_one_whole_http_request() -> None:
     assert headers["X-Client-Request-Id"] == "run-17"
     assert json.loads(body)["model"] == "m-fast"
     assert len(json.loads(body)["messages"][0]["content"].split()) == 16
+
+
+@pytest.mark.parametrize("api", WIRES)
+def test_each_api_has_its_path_and_its_header_for_the_key(api: Api) -> None:
+    wire, made = WIRES[api], plan()
+    target = Target(url="http://h:1/v1", model="m", api=api)
+    where = endpoint.parse(target.url, wire.path)
+    source = open_source(made)
+    asked = source.request(0, 0, index=0)
+    message = MessageBuilder(made, target, where, key="k", run_id="r").build(asked, source.says(asked))
+    head, _, body = message.partition(b"\r\n\r\n")
+    assert head.startswith(f"POST {wire.path} HTTP/1.1\r\n".encode())
+    assert all(
+        f"{name}: {value}".encode() in head.split(b"\r\n") for name, value in wire.headers("k").items()
+    )
+    assert source.says(asked)[0].text in body.decode()
+
+
+def test_a_header_of_a_tier_replaces_ours_whatever_its_case() -> None:
+    made = plan(Tier(name="t", headers={"accept": "*/*", "USER-AGENT": "mine"}))
+    source = open_source(made)
+    asked = source.request(0, 0, index=0)
+    lines = builder(made).build(asked, source.says(asked)).partition(b"\r\n\r\n")[0].split(b"\r\n")
+    names = [line.split(b":")[0].lower() for line in lines[1:]]
+    assert len(names) == len(set(names))
+    assert b"accept: */*" in lines
+    assert b"USER-AGENT: mine" in lines
 
 
 @pytest.mark.parametrize("key", ["sk-\nx", "sk-x\n"])

@@ -1,5 +1,6 @@
 """From stamped pieces to a record: outcomes, tokens, and what must never happen to damage."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -179,6 +180,13 @@ def test_tokens_of_each_event_are_unknown_where_one_is_silent_or_totals_fall(
         for k, total in enumerate(totals)
     ]
     assert record(exchange([*pieces, (9, STOP)])).event_tokens is None
+
+
+def test_a_request_of_a_conversation_keeps_its_place() -> None:
+    asked = dataclasses.replace(REQUEST, session="talk-7", turn=2)
+    made = timeline.record(asked, exchange(GOOD), WIRES["openai"], model="m", scheduled_ns=0)
+    assert (made.session, made.turn) == ("talk-7", 2)
+    assert (record(exchange(GOOD)).session, record(exchange(GOOD)).turn) == (None, 0)
 
 
 def test_without_usage_the_count_of_events_is_marked_as_a_stand_in() -> None:
