@@ -78,21 +78,43 @@ def ended(page: str | None) -> float:
     )
 
 
-def test_whoever_scrapes_regularly_sees_the_last_request_before_the_page_goes_away(
-    server: Any, tmp_path: Path
-) -> None:
+def scraped_once(url: str) -> None:
+    deadline_s = time.monotonic() + LIMIT_S
+    while scrape(url) is None:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def said(child: Any, words: bytes) -> None:
+    """Read on until the child says so."""
+    assert any(words in line for line in child.stderr)
+
+
+def test_whoever_scraped_gets_the_last_request_before_the_page_goes_away(server: Any, tmp_path: Path) -> None:
+    with running(server, tmp_path, requests=100, linger_s=60) as (child, url):
+        scraped_once(url)
+        said(child, b"run complete")
+        time.sleep(1.0)  # a process that waits for nobody is gone by then
+        last = scrape(url)
+        began_s = time.monotonic()
+        assert child.wait(LIMIT_S) == 0
+        assert time.monotonic() - began_s < 30  # it had been waited for, and has come
+    assert ended(last) == len(read_run(tmp_path / "run").records) == 100
+    assert ended((tmp_path / "run" / "metrics.prom").read_text()) == 100
+
+
+def test_pages_only_ever_count_up(server: Any, tmp_path: Path) -> None:
     with running(server, tmp_path, requests=100, linger_s=30) as (child, url):
-        pages: list[str] = []
+        pages = []
         deadline_s = time.monotonic() + LIMIT_S
         while child.poll() is None and time.monotonic() < deadline_s:
             if (page := scrape(url)) is not None:
                 pages.append(page)
-            time.sleep(0.4)  # the interval of a scraper
+            time.sleep(0.2)  # the interval of a scraper
         assert child.wait(LIMIT_S) == 0
     counts = [ended(page) for page in pages]
     assert counts == sorted(counts)
-    assert counts[-1] == len(read_run(tmp_path / "run").records) == 100
-    assert ended((tmp_path / "run" / "metrics.prom").read_text()) == 100
+    assert counts[-1] == 100
 
 
 def test_nobody_who_never_scraped_is_waited_for(server: Any, tmp_path: Path) -> None:
@@ -102,16 +124,8 @@ def test_nobody_who_never_scraped_is_waited_for(server: Any, tmp_path: Path) -> 
 
 def test_a_stop_ends_the_wait_and_the_run_stays_complete(server: Any, tmp_path: Path) -> None:
     with running(server, tmp_path, requests=50, linger_s=3600) as (child, url):
-        deadline_s = time.monotonic() + LIMIT_S
-        while scrape(url) is None:  # once: its interval is unknown, so the wait is long
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
-        while not (tmp_path / "run" / "metrics.prom").exists():
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
-        for line in child.stderr:
-            if b"run complete" in line:
-                break
+        scraped_once(url)  # its interval is unknown, so the wait is long
+        said(child, b"run complete")
         assert child.poll() is None
         child.send_signal(signal.SIGINT)
         assert child.wait(LIMIT_S) == 0
