@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loadtest import tls
 from loadtest.call import KEEP_LOOK_NS
 from loadtest.plan import Timeouts
 from loadtest.stamps import Stamps
+from loadtest.tls import TlsSession
 from tests.loadtest.certificates import Certificate, secured
 from tests.loadtest.peer import ANSWER, REQUEST, Make, Script, Serve, answer_always, body, receive, silent
 from tierscope.errors import BadInputError, RunFailedError
@@ -352,3 +355,83 @@ def test_what_tls_says_for_itself_on_an_idle_connection_does_not_spoil_it(
         renewed.clear()
         time.sleep(2 * KEEP_LOOK_NS / 1e9)
     assert transport.connections_opened == 1
+
+
+# Bytes in any pieces
+
+
+class Far:
+    """The server's end of a session without a socket, by Python's ssl itself, perhaps inside of another."""
+
+    def __init__(self, context: ssl.SSLContext, around: "Far | None" = None) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._session = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._around = around
+
+    def turn(self, received: bytes) -> bytes:
+        """Take bytes, go on with the handshake, give what is to be sent."""
+        self._take(received)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._session.do_handshake()
+        return self._give()
+
+    def seal(self, data: bytes) -> bytes:
+        """Make ciphertext."""
+        self._session.write(data)
+        return self._give()
+
+    def open(self, received: bytes) -> bytes:
+        """Read ciphertext."""
+        self._take(received)
+        parts = []
+        with contextlib.suppress(ssl.SSLWantReadError):
+            while part := self._session.read(65536):
+                parts.append(part)
+        return b"".join(parts)
+
+    def goodbye(self) -> bytes:
+        """Close the session; the client need not answer."""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._session.unwrap()
+        return self._give()
+
+    def _take(self, received: bytes) -> None:
+        self._incoming.write(received if self._around is None else self._around.open(received))
+
+    def _give(self) -> bytes:
+        data = self._outgoing.read()
+        return data if self._around is None or not data else self._around.seal(data)
+
+
+def meet(context: ssl.SSLContext, far: Far, outer: TlsSession | None) -> TlsSession:
+    """Shake hands."""
+    near = TlsSession(context, "localhost", outer=outer)
+    done = near.handshake()
+    while not done:
+        done = near.handshake(far.turn(near.to_send()))
+    near.decrypt(far.turn(near.to_send()))  # the last flight, and tickets
+    return near
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["tls", "tls in tls"])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_ciphertext_cut_anywhere_gives_the_same_plaintext(
+    certificate: Certificate, nested: bool, data: st.DataObject
+) -> None:
+    context, server = certificate.trusting(), certificate.serving()
+    far = Far(server)
+    near = meet(context, far, None)
+    if nested:
+        far = Far(server, around=far)
+        near = meet(context, far, near)
+    plain = data.draw(st.lists(st.binary(min_size=1, max_size=100) | st.just(b"x" * 40_000), max_size=4))
+    cipher = b"".join(far.seal(each) for each in plain)
+    ends = data.draw(st.booleans())
+    cipher += far.goodbye() if ends else b""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(cipher)), max_size=8)))
+    pieces = [cipher[a:b] for a, b in zip([0, *cuts], [*cuts, len(cipher)], strict=True)]
+    read = [near.decrypt(piece) for piece in pieces if piece]
+    assert b"".join(part for part, _ in read) == b"".join(plain)
+    assert [closed for _, closed in read] == [False] * (len(read) - 1) + [ends] * min(len(read), 1)
+    assert far.open(near.encrypt(b"back")) == b"back"
