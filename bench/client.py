@@ -1,174 +1,92 @@
 """What the load generator costs and how well it stamps, against a server whose sending instants are known.
 
-    python bench/client.py [--quick]
+    python bench/client.py [--quick] [--repeats N] [--only PART ...] [--peers DIR]
 
-The reference server runs on one core and the client, as users run it, on another. Printed per number of
-streams: CPU time of the client per token, all in (user and system, everything but start-up); TTFT error
-(stamp of the first token minus the instant the server sent it); ITL error (a gap as the client saw it minus
-the same gap as it was sent); the share of tokens that came in one read with an earlier one.
+The reference server (``bench/reference_server.py``) runs on one core and the client, as users run it, on
+another. Printed per number of streams, errors as absolute values against the server's own instants:
+
+- CPU time of the client per token, all in (user and system, everything but start-up), and the ratio to the
+  least a client in Python can do (``bench/raw_client.py``), which was run right before: a faster or slower
+  machine cancels out of it;
+- TTFT error: the client's TTFT minus (first token sent − request arrived at the server's socket);
+- ITL error: a gap as the client saw it minus the same gap as it was sent;
+- the error of the first token's stamp alone, the share of tokens that came in one read with an earlier one;
+- the server's own lateness and load: where its core is full, the row says nothing of the client.
+
+``half a core``: the client is stopped (SIGSTOP) for 10 of every 20 ms. ``one grid``: all streams send at the
+same instants. ``user stamps``: the client's own clock instead of the kernel's. Other load testers are run in
+the same way, on the same core, if ``--peers`` names a folder of theirs (``bench/peers.py``).
 """
 
 import argparse
-import json
 import os
-import platform
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
+from bench import cases, limits, machine, peers
+from bench.cases import CASES, QUICK, SHOWN, Case, Figures
 
-from loadtest.command import locust_argv
-from loadtest.plan import Target
-from loadtest.records import Run, read_run
-
-TOKENS = 100
-TTFT_MS, GAP_MS = 100.0, 20.0
-PLAN = """
-name = "bench"
-[workload]
-prompt_tokens = [16]
-output_tokens = {tokens}
-[[stages]]
-name = "warmup"
-warmup = true
-requests = {streams}
-arrivals = {{ kind = "closed", streams = {streams} }}
-[[stages]]
-name = "measured"
-requests = {requests}
-arrivals = {{ kind = "closed", streams = {streams} }}
-"""
-
-
-class Figures(NamedTuple):
-    """What was measured at one number of streams; pairs are median and 99th percentile."""
-
-    streams: int
-    tokens: int
-    cpu_us: float
-    ttft_ms: tuple[float, float]
-    itl_ms: tuple[float, float]
-    coalesced_ratio: float
-    stamp_source: str
+PARTS = ("streams", "saturation", "lag", "short", "start", "peers")
+LEVELS = (500, 1000, 1250, 1500, 1750, 2000)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="64 streams only, within 40 s")
-    quick = parser.parse_args().quick
-    print(machine())
-    print(f"server: TTFT {TTFT_MS:g} ms, {GAP_MS:g} ms per token, {TOKENS} tokens a request\n")
-    print(
-        "streams  tokens  CPU µs/token  TTFT error ms p50  p99    ITL error ms p50  p99    coalesced  stamps"
-    )
-    rows = []
-    for streams, waves in [(64, 6)] if quick else [(1, 10), (16, 20), (64, 20), (256, 20)]:
-        rows.append(figures := measure(streams, waves))
-        print(
-            f"{figures.streams:7d} {figures.tokens:7d}  {figures.cpu_us:12.1f}"
-            f"  {figures.ttft_ms[0]:17.3f}  {figures.ttft_ms[1]:5.3f}"
-            f"  {figures.itl_ms[0]:16.3f}  {figures.itl_ms[1]:5.3f}"
-            f"  {figures.coalesced_ratio:9.2%}  {figures.stamp_source}",
-            flush=True,
-        )
-    shown = next(row for row in rows if row.streams == 64)
-    print(
-        f"\nclient: {shown.cpu_us:.1f} us per token, TTFT error p99 {shown.ttft_ms[1]:.2f} ms, "
-        f"ITL error p50 {shown.itl_ms[0]:.3f} ms, {shown.coalesced_ratio:.2%} coalesced, 64 streams"
-    )
+    parser.add_argument("--quick", action="store_true", help=f"only {SHOWN}, within 40 s")
+    parser.add_argument("--repeats", type=int, default=1, help="of each row; medians and ranges are printed")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run; default: all")
+    parser.add_argument("--case", help="rows whose name holds this, of the first part")
+    parser.add_argument("--requests", type=int, default=200_000, help="of the part `short`")
+    parser.add_argument("--peers", type=Path, default=peers.FOLDER, help=f"default: {peers.FOLDER}")
+    options = parser.parse_args()
+    cores = machine.cores()
+    os.sched_setaffinity(0, {cores[0]})
+    print(machine.describe())
+    if cores[0] == cores[1]:
+        print("caution: server and client share one core; costs are right, errors and limits are not")
+    figures = streams(QUICK, 1, cores) if options.quick else full(options, cores)
+    if SHOWN in figures:
+        case = next(case for case in (*QUICK, *CASES) if case.name == SHOWN)
+        print(f"\n{cases.last_line(case, figures[SHOWN])}")
 
 
-def measure(streams: int, waves: int) -> Figures:
-    """Run ``streams`` closed-loop streams for ``waves`` requests each."""
-    server_cpu, client_cpu = cores()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        plan = folder / "bench.toml"
-        plan.write_text(PLAN.format(tokens=TOKENS, streams=streams, requests=streams * waves), "utf-8")
-        with reference_server(folder / "truth.jsonl", server_cpu) as url:
-            target = Target(url=url, model="ref")
-            argv = locust_argv(str(plan), target=target, out=folder / "run", run_id="bench")
-            child = subprocess.Popen([sys.executable, *argv], stderr=subprocess.PIPE, text=True)
-            os.sched_setaffinity(child.pid, {client_cpu})
-            _, errors = child.communicate(timeout=600)
-            if child.returncode:
-                raise SystemExit(errors)
-        return compare(streams, read_run(folder / "run"), read_truth(folder / "truth.jsonl"))
+def full(options: argparse.Namespace, cores: tuple[int, int]) -> dict[str, list[Figures]]:
+    """Run the parts that were asked for."""
+    figures: dict[str, list[Figures]] = {}
+    chosen = [case for case in CASES if options.case is None or options.case in case.name]
+    for part in options.only:
+        if part == "streams":
+            figures = streams(chosen, options.repeats, cores)
+        elif part == "saturation":
+            limits.saturation(cores, LEVELS)
+        elif part == "lag":
+            limits.schedule_lag(cores, seconds=10)
+        elif part == "short":
+            limits.short_requests(cores, options.requests)
+        elif part == "start":
+            limits.start_up(cores, max(3, options.repeats))
+        else:
+            peers.table(options.peers, cores)
+    return figures
 
 
-def compare(streams: int, run: Run, truth: dict[str, list[int]]) -> Figures:
-    """Set the client's stamps against the server's instants, request by request."""
-    assert run.info.client is not None
-    zero_ns = int(run.info.environment["monotonic_zero_ns"])
-    ttft_ms, itl_ms, tokens, coalesced = [], [], 0, 0
-    for record in run.records:
-        assert record.outcome == "ok", record.detail
-        tokens += len(record.event_ns)
-        if record.warmup:
-            continue
-        coalesced += record.coalesced_events
-        seen = np.array(record.event_ns) + zero_ns
-        sent = np.array(truth[f"bench-{record.index}"])
-        ttft_ms.append(abs(seen[0] - sent[0]) / 1e6)
-        itl_ms.extend(np.abs(np.diff(seen) - np.diff(sent)) / 1e6)
-    return Figures(
-        streams,
-        tokens,
-        run.info.client.cpu_s * 1e6 / tokens,
-        (float(np.quantile(ttft_ms, 0.5)), float(np.quantile(ttft_ms, 0.99))),
-        (float(np.quantile(itl_ms, 0.5)), float(np.quantile(itl_ms, 0.99))),
-        coalesced / tokens,
-        run.info.client.stamp_source,
-    )
-
-
-@contextmanager
-def reference_server(truth: Path, cpu: int) -> Iterator[str]:
-    """Run the server on one core; its truth is on disk when the context ends."""
-    script = Path(__file__).with_name("reference_server.py")
-    argv = [sys.executable, str(script), "--truth", str(truth)]
-    argv += ["--ttft-ms", str(TTFT_MS), "--gap-ms", str(GAP_MS)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        port = int(child.stdout.readline())
-        os.sched_setaffinity(child.pid, {cpu})
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            child.terminate()
-
-
-def read_truth(path: Path) -> dict[str, list[int]]:
-    lines = (json.loads(line) for line in path.read_text("utf-8").splitlines())
-    return {line["id"]: line["sent_ns"] for line in lines}
-
-
-def cores() -> tuple[int, int]:
-    """Two cores of those this process may use; the same one twice if there is no other."""
-    allowed = sorted(os.sched_getaffinity(0))
-    return allowed[0], allowed[-1]
-
-
-def machine() -> str:
-    """What the figures were measured on."""
-    model = platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [
-            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line
-        ]
-        model = names[0] if names else model
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("locust", "gevent", "httptools"))
-    system = f"{platform.system()} {platform.release()}"
-    return f"{model}, {os.cpu_count()} cores, {system}, Python {platform.python_version()}, {versions}"
+def streams(
+    chosen: tuple[Case, ...] | list[Case], repeats: int, cores: tuple[int, int]
+) -> dict[str, list[Figures]]:
+    """Measure the cases; repeats of all rows alternate, so that a drift of the machine hits them alike."""
+    print(f"\nserver: TTFT 100 ms, {cases.TOKENS} tokens a request\n{cases.HEADER}", flush=True)
+    found: dict[str, list[Figures]] = {case.name: [] for case in chosen}
+    for turn in range(repeats):
+        for case in chosen:
+            try:
+                found[case.name].append(cases.measure(case, cores, raw=True))
+            except SystemExit as failure:
+                print(f"{case.name:17s} not measured: {failure}")
+                continue
+            if turn == repeats - 1:
+                print(cases.line(case, found[case.name]), flush=True)
+    return {name: runs for name, runs in found.items() if runs}
 
 
 if __name__ == "__main__":

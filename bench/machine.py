@@ -1,0 +1,26 @@
+"""What the figures were measured on, and which cores are used for what."""
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+_PACKAGES = ("locust", "gevent", "httptools", "msgspec", "numpy")
+
+
+def cores() -> tuple[int, int]:
+    """A core for the server (and the benchmark itself) and one for the client; the same if there is one."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed[0], allowed[-1]
+
+
+def describe() -> str:
+    """One line: processor, cores, system, versions."""
+    model = platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if "model name" in line), model)
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in _PACKAGES)
+    system = f"{platform.system()} {platform.release()}"
+    return f"{model}, {os.cpu_count()} cores, {system}, Python {platform.python_version()}, {versions}"
