@@ -11,12 +11,14 @@ import logging
 import os
 import re
 import secrets
+import signal
 import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+import gevent
 from locust import events
 
 from loadtest import (
@@ -69,6 +71,7 @@ def add_arguments(parser: Any) -> None:
     option("--status-fd", metavar="N", help="Write how the run stands there, a line of JSON a second.")
     option("--workers", metavar="N", help="Send from so many processes on this machine.")
     option("--parent-pid", metavar="PID", help="End soon after this process, whose child this one is.")
+    option("--until", metavar="WHAT", help="Overrides the plan's end: stages, or verdict (SIGUSR1 ends it).")
     option("--prices", metavar="FILE", help="A price file, laid over the shipped book.")
     option("--insecure", action="store_true", help="Accept any TLS certificate.")
     option("--ca-file", metavar="FILE", help="Trust these authorities (PEM) in place of the system's.")
@@ -133,6 +136,7 @@ def _compose_session(environment: Any) -> None:
         lambda **_: _wind_up(session, "stopped by the user", for_good=False)
     )
     environment.events.quitting.add_listener(lambda **_: _wind_up(session, "interrupted", for_good=True))
+    gevent.signal_handler(signal.SIGUSR1, session.enough, "stopped: the verdict is conclusive")
     signals.handle(
         lambda name: session.stop(f"interrupted by {name}", for_good=True),
         session.abort,
@@ -156,6 +160,8 @@ def _configure(environment: Any, number: int) -> RunConfig:
         raise BadInputError(f"--api: {options.api!r} is not allowed; expected {' or '.join(WIRES)}")
     seed = None if options.seed is None else _number("--seed", options.seed, 2**63 - 1)
     loaded = plan.load(options.plan, seed=seed)
+    if options.until is not None:
+        loaded = plan.ending(loaded, options.until)
     target = Target(url=environment.host.rstrip("/"), model=options.model, api=options.api)
     run_id = options.run_id or f"{loaded.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     if not _RUN_ID.fullmatch(run_id):

@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from loadtest import headers, plan_workload
 from loadtest.plan_arrivals import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Ramp, TraceTimes
-from loadtest.plan_control import Control
+from loadtest.plan_control import ENDS, Control
 from loadtest.plan_workload import Workload
 from loadtest.quantities import Count, Name, NonNegativeSeconds, Seconds
 from tierscope import typedtoml
@@ -46,6 +46,7 @@ __all__ = [
     "TraceTimes",
     "Workload",
     "check",
+    "ending",
     "folder_of",
     "load",
     "parse",
@@ -180,6 +181,14 @@ def _at_level(stage: Stage, number: int, level: float, *, where: str) -> Stage:
 def reseed(plan: Plan, seed: int) -> Plan:
     """Return the same plan under another seed."""
     return msgspec.structs.replace(plan, seed=seed)
+
+
+def ending(plan: Plan, until: str) -> Plan:
+    """Return the same plan with another end: ``stages`` or ``verdict``; BadInputError for any other."""
+    for known in ENDS:
+        if until == known:
+            return msgspec.structs.replace(plan, control=msgspec.structs.replace(plan.control, until=known))
+    raise BadInputError(f"--until: {until!r} is not allowed; expected {' or '.join(ENDS)}")
 
 
 def folder_of(name_or_path: str) -> Path:

@@ -1,16 +1,19 @@
 """When a run ends before its stages do, and what it does when it is told to wait. Pure types."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 from loadtest.quantities import Count, Dollars, Ratio
 
+End = Literal["stages", "verdict"]
+ENDS: tuple[End, ...] = get_args(End)
+
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds on a whole run; each that strikes ends it in order, as complete, and says so."""
 
-    until: Literal["stages", "verdict"] = "stages"
+    until: End = "stages"
     """``verdict``: end as soon as the comparison of two tiers is conclusive (``tierscope run`` looks)."""
     stop_at_error_ratio: Ratio | None = None
     """End once this share of the latest ``error_window_requests`` has failed."""

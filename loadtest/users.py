@@ -118,6 +118,11 @@ class Session:
         if run is not None:
             run.interrupt(why)
 
+    def enough(self, why: str) -> None:
+        """What the run was to find out is known: it sends nothing more, and is complete."""
+        if self._active and self.run is not None:
+            self.run.conclude(why)
+
     def abort(self) -> NoReturn:
         """End this process at once, with code 3; what is flushed stays, the folder is marked partial."""
         run = self.run if self._active else None

@@ -136,6 +136,14 @@ def run(
     stamps: Annotated[
         str, typer.Option(help="Whose clock stamps arrivals: kernel, user (the reader's), or auto.")
     ] = "auto",
+    until: Annotated[
+        str | None,
+        typer.Option(help="verdict: stop once the comparison of tiers is conclusive; stages: at the end."),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(help="A price file, laid over the shipped one, for the plan's cost ceiling."),
+    ] = None,
     workers: Annotated[
         int, typer.Option(callback=_within(0, 256), help="Send from so many processes; 0: from one alone.")
     ] = 0,
@@ -164,6 +172,8 @@ def run(
         workers=workers,
         scrape=scrape,
         linger_s=linger_s,
+        until=until,
+        prices=prices,
         locust_options=context.args,
     )
 

@@ -70,6 +70,10 @@ class LiveView:
             thread.start()
             self._threads.append(thread)
 
+    def say(self, line: str) -> None:
+        """Show a line of our own above what is drawn."""
+        self._console.print(Text(line), soft_wrap=True)
+
     def close(self) -> None:
         """Draw no more; lines that are still to come from the child come first."""
         for thread in self._threads:

@@ -10,17 +10,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from loadtest import endpoint
 from loadtest.command import locust_argv
-from loadtest.plan import Plan, Target
+from loadtest.plan import Plan, Target, ending
 from loadtest.plan import load as load_plan
 from loadtest.records import LINES_FILES
 from loadtest.scrape import candidates
 from loadtest.wire import WIRES
+from tierscope import until as verdicts
 from tierscope.ask import Trust, ask_model
 from tierscope.errors import BadInputError, RunFailedError, ToldError
 from tierscope.live import open_view
@@ -48,6 +49,8 @@ def run_plan(
     linger_s: int | None = None,
     ca_file: Path | None = None,
     stamps: str = "auto",
+    until: str | None = None,
+    prices: Path | None = None,
 ) -> None:
     """Run a plan against a server to its end; raises BadInputError or RunFailedError with one line."""
     if locust_options and not locust_options[0].startswith("-"):
@@ -55,6 +58,11 @@ def run_plan(
             f"{locust_options[0]!r} is not understood; only options for Locust may follow, after --"
         )
     loaded = load_plan(plan, seed=seed)
+    if until is not None:
+        loaded = ending(loaded, until)
+        locust_options = ["--until", until, *locust_options]
+    if prices is not None:
+        locust_options = ["--prices", str(prices), *locust_options]
     trust = Trust(insecure, ca_file)
     target = check_target(url, model=model, api=api, trust=trust)
     if scrape is not None:
@@ -62,7 +70,11 @@ def run_plan(
         locust_options = ["--scrape", pages[0] if scrape != "auto" else scrape, *locust_options]
     if linger_s is not None:
         locust_options = ["--linger-s", str(linger_s), *locust_options]
+    watched = loaded.control.until == "verdict"
+    if watched:
+        verdicts.check(loaded, web=web)
     folder = new_run_folder(out, loaded)
+    watch = verdicts.Watch(folder) if watched else None
     print(f"{loaded.name}: {target.url}, model {target.model}; recording to {folder}")
     code = start_locust(
         plan,
@@ -75,8 +87,12 @@ def run_plan(
         stamps=stamps,
         workers=workers,
         locust_options=locust_options,
+        watch=watch,
     )
     check_end(folder, code)
+    if watch is not None:
+        watch.note()
+        print(watch.last_word())
     print(f"done: {folder}\nnext: tierscope report {folder}")
 
 
@@ -93,10 +109,12 @@ def start_locust(
     workers: int = 0,
     locust_options: Sequence[str] = (),
     cpu: int | None = None,
+    watch: verdicts.Watch | None = None,
 ) -> int:
     """Run Locust to its end and return its exit code; stops are passed on, so that it can end in order.
 
-    ``workers`` other than 0 has it send from so many processes; ``cpu`` pins it to one core.
+    ``workers`` other than 0 has it send from so many processes; ``cpu`` pins it to one core. ``watch`` looks
+    at the run meanwhile, to stop it.
     """
     view = None if web else open_view()
     argv = locust_argv(
@@ -136,12 +154,26 @@ def start_locust(
             child.send_signal(number)
         if view is not None:
             view.follow(child)
-        return child.wait()
+        with _watched(watch, child, say=view.say if view else _say):
+            return child.wait()
     finally:
         if view is not None:
             view.close()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _watched(
+    watch: verdicts.Watch | None, child: "subprocess.Popen[bytes]", *, say: Callable[[str], None]
+) -> contextlib.AbstractContextManager[None]:
+    """Look at the run while it lasts, if that is wanted; ``say`` gets a line for each look."""
+    if watch is None:
+        return contextlib.nullcontext()
+    return verdicts.watching(watch, stop=lambda: child.send_signal(signal.SIGUSR1), say=say)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _start(argv: Sequence[str], *, cpu: int | None, **popen: Any) -> subprocess.Popen[bytes]:

@@ -105,10 +105,12 @@ class Watch:
         return verdict_so_far(load.from_requests([self._folder], [self._info], self._parts[0], []))
 
 
-def check(plan: Plan) -> None:
+def check(plan: Plan, *, web: bool = False) -> None:
     """Refuse a plan that cannot be stopped at its verdict. Raises BadInputError in one line."""
     from analysis import sequential
 
+    if web:
+        raise BadInputError("--until verdict: runs that a web page starts and stops are not looked at")
     if len(plan.tiers) < 2:
         raise BadInputError(f"--until verdict: plan {plan.name} has one tier; expected two to be compared")
     if sequential.planned_requests(plan) is None:
@@ -120,14 +122,14 @@ def check(plan: Plan) -> None:
 
 @contextmanager
 def watching(
-    folder: Path, *, stop: Callable[[], None], say: Callable[[str], None], every_s: float = EVERY_S
-) -> Iterator[Watch]:
-    """Look at the run in ``folder`` while the body lasts, and call ``stop``, once, when it is conclusive.
+    watch: Watch, *, stop: Callable[[], None], say: Callable[[str], None], every_s: float = EVERY_S
+) -> Iterator[None]:
+    """Look at a run while the body lasts, and call ``stop``, once, when it is conclusive.
 
     ``say`` gets a line for each look. What went wrong while looking is raised when the body is over, so that
     it ends no run.
     """
-    watch, over = Watch(folder), threading.Event()
+    over = threading.Event()
 
     def work() -> None:
         _yield_to_others()
@@ -140,7 +142,7 @@ def watching(
     with ThreadPoolExecutor(max_workers=1) as pool:
         looking = pool.submit(work)
         try:
-            yield watch
+            yield
         finally:
             over.set()
     looking.result()

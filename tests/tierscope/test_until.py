@@ -167,7 +167,8 @@ def test_the_run_is_stopped_once_and_told_of_by_a_line(
     for record in recorded[: len(recorded) * 3 // 4]:
         writer.append(record)
     writer.flush()
-    with until.watching(tmp_path, stop=stopped.set, say=lines.append, every_s=0.001) as watch:
+    watch = until.Watch(tmp_path)
+    with until.watching(watch, stop=stopped.set, say=lines.append, every_s=0.001):
         assert stopped.wait(60)
     assert watch.conclusive is not None
     assert len(lines) == 1
@@ -188,7 +189,7 @@ def test_what_goes_wrong_while_looking_is_told_after_the_run_and_ends_none(
 
     def run() -> None:
         stop = lambda: happened.append("stopped")  # noqa: E731
-        with until.watching(tmp_path, stop=stop, say=happened.append, every_s=0.001):
+        with until.watching(until.Watch(tmp_path), stop=stop, say=happened.append, every_s=0.001):
             assert looked.wait(60)
             happened.append("ended by itself")
 

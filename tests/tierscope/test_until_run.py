@@ -1,0 +1,115 @@
+"""``tierscope run --until verdict`` against the real mock: it ends early, in order, and says why."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loadtest import records
+from tierscope import until
+
+PLANNED = 240
+PLAN = f"""
+name = "until"
+[workload]
+prompt_tokens = [128, 8192, 16384]
+output_tokens = 16
+tokens_per_word = 1.0
+[[tiers]]
+name = "standard"
+body = {{ service_tier = "default" }}
+[[tiers]]
+name = "fast"
+body = {{ service_tier = "priority" }}
+[[stages]]
+name = "warmup"
+warmup = true
+requests = 8
+arrivals = {{ kind = "closed", streams = 4 }}
+[[stages]]
+name = "compare"
+requests = {PLANNED}
+arrivals = {{ kind = "closed", streams = 4 }}
+"""
+
+
+def tierscope(*words: object, timeout_s: float = 200) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tierscope", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    command = [sys.executable, "-m", "tierscope", "serve", "fast-tier", "--port", "0"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    found = re.search(r"http://\S+", child.stdout.readline())
+    assert found is not None
+    yield found[0]
+    child.terminate()
+    assert child.wait(20) == 0
+    child.stdout.close()
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_ends_at_its_verdict_with_nothing_cut_off_and_its_report_claims_no_more(
+    server: str, plan: Path, tmp_path: Path, workers: int
+) -> None:
+    out, data = tmp_path / "run", tmp_path / "r.json"
+    done = tierscope(
+        "run",
+        plan,
+        "--url",
+        server,
+        "--out",
+        out,
+        "--metrics-port",
+        0,
+        "--until",
+        "verdict",
+        "--workers",
+        workers,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{until.REASON}: fast decodes" in done.stdout
+    assert "Traceback" not in done.stderr
+    run = records.read_run(out)
+    measured = [record for record in run.records if not record.warmup]
+    assert PLANNED * 0.25 <= len(measured) < PLANNED
+    assert {record.outcome for record in measured} == {"ok"}
+    assert run.info.plan.control.until == "verdict"
+    assert run.info.status == "complete"
+    assert run.info.status_detail.startswith(f"{until.REASON}: fast decodes")
+    assert tierscope("report", out, "--json", data).returncode == 0
+    verdict = json.loads(data.read_text())["verdict"]
+    assert verdict["decode"]["answer"] == "changed"
+    assert verdict["decode"]["speed_ratio"]["level"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--until", "later"), "--until: 'later' is not allowed; expected stages or verdict"),
+        (("--until", "verdict", "--web"), "--until verdict: runs that a web page starts"),
+    ],
+)
+def test_an_end_that_cannot_be_is_one_line_and_leaves_nothing(
+    server: str, plan: Path, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    done = tierscope("run", plan, "--url", server, "--out", tmp_path / "run", *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
