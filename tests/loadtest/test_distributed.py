@@ -13,8 +13,8 @@ from typing import Any
 
 from loadtest import parquet
 from loadtest.command import worker_argv
-from loadtest.records import RequestRecord, Run
-from tests.loadtest.locust_runs import LONG, Ended, Start, Started, free_port
+from loadtest.records import RequestRecord, Run, read_run
+from tests.loadtest.locust_runs import LONG, Ended, Start, Started, fetch, free_port, serves
 
 MIXED = """
 [[stages]]
@@ -223,3 +223,21 @@ def test_a_plain_locust_master_and_worker_find_each_other(start: Start, server: 
     assert len(ended.run().records) == len(server.requests) == 20
     assert [one.name for one in ended.run().info.workers] == ["0"]
     assert worker.wait(20) == 0
+
+
+def test_the_web_ui_leads_workers_too_and_a_second_start_is_a_second_run(start: Start) -> None:
+    port = free_port()
+    started = start(web=True, workers=2, extra=["--web-port", str(port)])
+    ui = f"http://127.0.0.1:{port}"
+    started.wait_for(lambda: serves(ui))
+    for folder in (started.folder, started.folder.with_name("run-2")):
+        started.wait_for(lambda: json.loads(fetch(f"{ui}/stats/requests"))["state"] in ("ready", "stopped"))
+        fetch(f"{ui}/swarm", b"")
+        started.wait_for((folder / "requests.parquet").exists)
+        run = read_run(folder)
+        assert len(run.records) == 20
+        assert [worker.requests for worker in run.info.workers] == [10, 10]
+    pids = workers_of(started)
+    started.process.send_signal(signal.SIGINT)
+    assert started.end().code == 0
+    wait_until_gone(pids)
