@@ -357,6 +357,35 @@ def test_what_tls_says_for_itself_on_an_idle_connection_does_not_spoil_it(
     assert transport.connections_opened == 1
 
 
+@pytest.mark.parametrize("says_goodbye", [False, True])
+@pytest.mark.parametrize("delay_s", [0.0, 0.005, 2 * KEEP_LOOK_NS / 1e9])
+def test_a_server_that_closes_unannounced_after_each_response_loses_no_request_over_tls_either(
+    serve: Serve, connect: Make, certificate: Certificate, says_goodbye: bool, delay_s: float
+) -> None:
+    gone = threading.Semaphore(0)
+
+    def answer_once(connection: socket.socket, _: int) -> None:
+        assert isinstance(connection, ssl.SSLSocket)
+        receive(connection)
+        connection.sendall(ANSWER)
+        time.sleep(delay_s)
+        if says_goodbye:
+            connection.settimeout(0.0)  # send it, wait for none
+            with contextlib.suppress(OSError):
+                connection.unwrap()
+        connection.shutdown(socket.SHUT_WR)
+        gone.release()
+
+    transport = connect(
+        https(serve(secured(certificate.serving(), answer_once)).url), context=certificate.trusting()
+    )
+    for _ in range(5):
+        assert transport.call(REQUEST).run().ending == "complete"
+        if delay_s > KEEP_LOOK_NS / 1e9:
+            assert gone.acquire(timeout=10)
+    assert transport.connections_opened == 5
+
+
 # Bytes in any pieces
 
 
