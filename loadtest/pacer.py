@@ -5,24 +5,29 @@ Rules for whoever edits this file:
 1. Nothing is made between the alarm and the sending; what is due at one instant is made before the first of
    it leaves.
 2. An instant is never moved because the generator or the server is late; only a hold moves it.
+3. Whoever makes requests ahead keeps out of the way of those that leave.
 """
 
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 
+import gevent
+from gevent.event import Event
+
 from loadtest.clock import RunClock
 from loadtest.holds import Holds
 from loadtest.pacing import Alarm
-from loadtest.slices import Slices
+from loadtest.slices import Agenda, Slices
 from loadtest.stage import StageProgress
 from loadtest.stock import Prepared, Stock
 
 MOST_AHEAD = 4_096
 """Requests made ahead: a burst of so many leaves together."""
 _MOST_HELD = 100_000
-_SPARE_NS = 1_000_000
-"""Idle time below which nothing is made ahead: more than a slice of anybody else's work."""
+_AHEAD_NS = 2_000_000_000
+"""How long ahead of its instant a request may be made: enough for a large burst, and no rush at the start."""
+_LOOK_S = 0.1
 
 
 class Pacer:
@@ -39,40 +44,48 @@ class Pacer:
         stock: Stock,
         holds: Holds,
         clock: RunClock,
+        agenda: Agenda,
         send: Callable[[Prepared, int], None],
     ) -> None:
         self._stage, self._stock, self._holds, self._clock, self._send = stage, stock, holds, clock, send
+        self._agenda = agenda
         self._instants = (at_ns for place, at_ns in enumerate(instants) if stage.part.holds(place))
         self._offsets: deque[int] = deque()
         """Instants taken from the schedule; the first ones are those of what is in stock."""
         self._held: list[tuple[int, int, Prepared]] = []
         """Heap of (scheduled, conversation, request) of what waits for its tier."""
-        self._cost_ns = 0
-        """What making a request takes."""
+        self._left = Event()
 
     def prepare(self) -> None:
         """Make what is due at the first instant."""
-        slices = Slices()
-        while self._makes_one_of_the_next():
-            slices.breathe()
+        slices = Slices(self._agenda)
+        self._make_the_next(slices)
         slices.close()
 
     def run(self) -> None:
         """Send until the schedule is at its end, or the stage is closed."""
         self._stage.paced = True
-        alarm, slices = Alarm(), Slices()
+        alarm, slices = Alarm(), Slices(self._agenda)
+        keeper = gevent.spawn(self._keep_ahead)
         try:
             while (due_ns := self._next_due()) is not None:
-                self._make_until(due_ns, slices)
+                if not self._stock:
+                    slices.rest()  # what was let go leaves first
+                self._make_the_next(slices)
+                self._agenda.expect(self._clock.zero_ns + due_ns)
                 alarm.wait_until(self._clock.zero_ns + due_ns)
                 if self._stage.closed:
                     break
                 self._let_leave(due_ns)
+                self._left.set()
+                self._agenda.keep()
         finally:
+            keeper.kill()
             for _ in self._held:
                 self._stage.finish()
             alarm.close()
             slices.close()
+            self._agenda.keep()
             self._stage.all_begun()
 
     def _next_due(self) -> int | None:
@@ -111,26 +124,34 @@ class Pacer:
         else:
             self._send(prepared, scheduled_ns)
 
-    def _make_until(self, due_ns: int, slices: Slices) -> None:
-        """Make what is due next, and more while there is time."""
+    def _make_the_next(self, slices: Slices) -> None:
+        """Make all that is due at the next instant."""
         slices.begin()
-        while self._makes_one_of_the_next():
-            slices.breathe()
-        while self._clock.now_ns() + 2 * self._cost_ns + _SPARE_NS < due_ns and self._makes_one():
+        while self._offset(0) is not None and self._offset(len(self._stock)) == self._offsets[0]:
+            if not self._makes_one():
+                break
             slices.breathe()
 
-    def _makes_one_of_the_next(self) -> bool:
-        """Make one more of those that are due at the next instant."""
-        return (
-            self._offset(0) is not None
-            and self._offset(len(self._stock)) == self._offsets[0]
-            and self._makes_one()
-        )
+    def _keep_ahead(self) -> None:
+        """Make what is due within two seconds, when nothing else is to do."""
+        slices = Slices(self._agenda)
+        try:
+            while True:
+                slices.begin()
+                while self._is_near(self._offset(len(self._stock))) and self._makes_one():
+                    slices.breathe()
+                self._left.clear()
+                self._left.wait(_LOOK_S)
+        finally:
+            slices.close()
+
+    def _is_near(self, offset_ns: int | None) -> bool:
+        now_ns = self._clock.now_ns() - self._stage.started_ns
+        return offset_ns is not None and offset_ns < now_ns + _AHEAD_NS
 
     def _makes_one(self) -> bool:
-        offset, started_ns = self._offset(len(self._stock)), self._clock.now_ns()
-        until_s = self._stage.stage.duration_s
-        if offset is None or (until_s is not None and offset >= until_s * 1e9) or not self._stock.add():
+        """Make one more, unless the stage ends before its instant or there is enough."""
+        offset_ns, seconds = self._offset(len(self._stock)), self._stage.stage.duration_s
+        if offset_ns is None or (seconds is not None and offset_ns >= seconds * 1e9):
             return False
-        self._cost_ns = max(self._clock.now_ns() - started_ns, self._cost_ns * 7 // 8)
-        return True
+        return self._stock.add()

@@ -1,7 +1,7 @@
 """Records are made when there is time: one greenlet reads what has ended, in short slices.
 
 500 streams that end together are 0.1 s of JSON to read. The first tokens of whatever is sent next arrive
-meanwhile, so the reading waits for them and not they for the reading.
+meanwhile, so the reading waits for them and not they for the reading; it waits for what has to leave, too.
 
 Rules for whoever edits this file:
 
@@ -19,7 +19,7 @@ from gevent.event import AsyncResult, Event
 
 from loadtest.exchange import Exchange
 from loadtest.records import RequestRecord
-from loadtest.slices import Slices
+from loadtest.slices import Agenda, Slices
 from loadtest.workload import Request
 
 _MOST_WAITING = 20_000
@@ -42,8 +42,14 @@ class Finished:
 class Scribe:
     """Makes records out of what has ended. ``write`` gives the record, ``read`` the text of an answer."""
 
-    def __init__(self, write: Callable[[Finished], RequestRecord], read: Callable[[Exchange], str]) -> None:
+    def __init__(
+        self,
+        write: Callable[[Finished], RequestRecord],
+        read: Callable[[Exchange], str],
+        agenda: Agenda | None = None,
+    ) -> None:
         self._write, self._read = write, read
+        self._agenda = agenda or Agenda()
         self.fault: Exception | None = None
         self._waiting: deque[Finished] = deque()
         self._news, self._idle = Event(), Event()
@@ -71,7 +77,7 @@ class Scribe:
         self._greenlet.kill()
 
     def _work(self) -> None:
-        slices = Slices()
+        slices = Slices(self._agenda)
         try:
             while True:
                 self._news.wait()

@@ -13,6 +13,7 @@ from loadtest.records import RequestRecord
 from loadtest.routes import Routes
 from loadtest.run_config import RunConfig
 from loadtest.scribe import Finished, Scribe
+from loadtest.slices import Agenda
 from loadtest.spending import Spending
 from loadtest.stamps import Stamps
 from loadtest.traffic import Traffic
@@ -50,7 +51,8 @@ class Sending:
             plan, target, address(target, plan.tiers[0], wire.path), key=config.key, run_id=config.run_id
         )
         self.routes = Routes(plan, target, wire.path, self._connect)
-        self.scribe = Scribe(self._record, lambda exchange: reading.answer(exchange, wire))
+        agenda = Agenda()
+        self.scribe = Scribe(self._record, lambda exchange: reading.answer(exchange, wire), agenda)
         self.spending = Spending(plan, target, config.prices or prices.load(), processes=processes)
         self.source = open_source(plan, folder=config.files_from, counting=counting)
         self.traffic = Traffic(
@@ -62,6 +64,7 @@ class Sending:
             admit=self._admits,
             started=lambda request: started(request.stage, request.tier.name),
             ended=self.scribe.put,
+            agenda=agenda,
         )
 
     def calibrate(self) -> Calibration:

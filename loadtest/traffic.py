@@ -23,7 +23,7 @@ from loadtest.part import Part
 from loadtest.plan import Closed, Plan
 from loadtest.routes import Routes
 from loadtest.scribe import Finished
-from loadtest.slices import Slices
+from loadtest.slices import Agenda, Slices
 from loadtest.stage import StageProgress, users_of
 from loadtest.stock import Prepared, Stock
 from loadtest.timeline import retry_after_s
@@ -39,7 +39,7 @@ class Traffic:
 
     Users call ``turn`` again and again meanwhile, each in a greenlet of its own. ``admit`` is asked whether a
     request of so many bytes may leave, ``started`` hears of each that does, ``ended`` of each that has ended;
-    none of them may switch greenlets.
+    none of them may switch greenlets. Work that can wait finds in ``agenda`` when something has to leave.
     """
 
     def __init__(
@@ -53,12 +53,14 @@ class Traffic:
         admit: Callable[[Request, int], bool],
         started: Callable[[Request], None],
         ended: Callable[[Finished], None],
+        agenda: Agenda,
     ) -> None:
         self.stage: StageProgress | None = None
         self.holds = Holds(honoured=plan.control.honour_retry_after)
         self.source = source
         self._plan, self._builder = plan, builder
         self._routes, self._clock = routes, clock
+        self._agenda = agenda
         self._admit, self._started, self._ended = admit, started, ended
         self._sessions = plan.workload.sessions
         self.next_index = 0
@@ -190,13 +192,19 @@ class Traffic:
             return
         instants = self.source.instants(stage.number)
         self._pacer = Pacer(
-            stage, instants, stock, self.holds, self._clock, lambda *leaving: self._send(stage, *leaving)
+            stage,
+            instants,
+            stock,
+            self.holds,
+            self._clock,
+            self._agenda,
+            lambda prepared, scheduled_ns: self._send(stage, prepared, scheduled_ns),
         )
         self._pacer.prepare()
 
     def _keep_stocked(self, stock: Stock, over: Event) -> None:
         """Have a request ready for each stream that may end."""
-        slices = Slices()
+        slices = Slices(self._agenda)
         try:
             while not over.is_set():
                 slices.begin()

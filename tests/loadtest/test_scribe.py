@@ -14,7 +14,7 @@ from loadtest.exchange import Exchange
 from loadtest.plan import Tier
 from loadtest.records import Outcome, RequestRecord
 from loadtest.scribe import Finished, Scribe
-from loadtest.slices import Slices
+from loadtest.slices import Agenda, Slices
 from loadtest.workload import Request
 
 TIER = Tier(name="a")
@@ -60,7 +60,7 @@ def ready() -> Iterator[Socket]:
 
 
 def test_the_hub_looks_at_its_sockets_after_each_slice(ready: Socket) -> None:
-    slices, looks = Slices(slice_ns=0), list[int]()
+    slices, looks = Slices(Agenda(), slice_ns=0), list[int]()
     for _ in range(100):
         slices.breathe()
         looks.append(ready.looks)
@@ -94,7 +94,7 @@ def test_a_backlog_that_grows_too_long_is_worked_through(
     ready: Socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scribe_module, "_MOST_WAITING", 10)
-    monkeypatch.setattr(scribe_module, "Slices", lambda: Slices(slice_ns=0))
+    monkeypatch.setattr(scribe_module, "Slices", lambda agenda: Slices(agenda, slice_ns=0))
     looks = list[int]()
 
     def write(one: Finished) -> RequestRecord:

@@ -18,6 +18,7 @@ from loadtest.part import Part, split
 from loadtest.plan import Target, Tier
 from loadtest.records import RequestRecord
 from loadtest.scribe import Finished, Scribe
+from loadtest.slices import Agenda
 from loadtest.traffic import Traffic
 from loadtest.wire import WIRES
 from loadtest.workload import open_source
@@ -153,6 +154,7 @@ class Driven:
             admit=admit,
             started=lambda _: None,
             ended=self.scribe.put,
+            agenda=Agenda(),
         )
         build = builder.build
 
