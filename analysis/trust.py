@@ -27,6 +27,7 @@ def judge(infos: tuple[RunInfo, ...], requests: Requests, tiers: list[str]) -> l
         *_looks(infos, requests),
         *_not_streamed(good),
         *_prompt_lengths(good),
+        *_prompts(infos),
         *trust_server.judge(infos[0].plan, good, tiers),
     ]
 
@@ -65,6 +66,12 @@ def _completeness(infos: tuple[RunInfo, ...]) -> TrustItem:
 def _why(infos: list[RunInfo]) -> str:
     why = "; ".join(sorted({info.status_detail.rstrip(".") for info in infos if info.status_detail}))
     return f" ({why})" if why else ""
+
+
+def _prompts(infos: tuple[RunInfo, ...]) -> list[TrustItem]:
+    """What whoever sent the prompts noticed about them."""
+    said = dict.fromkeys(caution for info in infos for caution in info.prompt_cautions)
+    return [item("prompts", "caution", f"Of the prompts: {caution}.") for caution in said]
 
 
 def _looks(infos: tuple[RunInfo, ...], requests: Requests) -> list[TrustItem]:

@@ -105,6 +105,8 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     """The clocks' offset and its error again, if they could be compared."""
     left: str = ""
     """Why I leave before the end, if I do."""
+    prompt_cautions: list[str] = []
+    """What to know of the prompts, a sentence each."""
 
 
 Report = Hello | Ping | Ready | Refused | Batch | Wish | Over | Done

@@ -195,6 +195,7 @@ class Ledger:
         client: ClientHealth,
         workers: Sequence[WorkerInfo] = (),
         prompt_counting: PromptCounting | None = None,
+        prompt_cautions: Sequence[str] = (),
     ) -> str:
         """Write what is left and the final run.json; gives one line if that failed, else nothing."""
         if self._recorder is None:
@@ -206,6 +207,7 @@ class Ledger:
             client=client,
             workers=workers,
             prompt_counting=prompt_counting,
+            prompt_cautions=prompt_cautions,
         )
 
     def save_metrics(self) -> str:

@@ -79,6 +79,7 @@ class Recorder:
         client: ClientHealth,
         workers: Sequence[WorkerInfo] = (),
         prompt_counting: PromptCounting | None = None,
+        prompt_cautions: Sequence[str] = (),
     ) -> str:
         """Write what is left and the final run.json; gives one line if that failed, else nothing.
 
@@ -99,6 +100,7 @@ class Recorder:
             client=client,
             workers=list(workers),
             prompt_counting=prompt_counting,
+            prompt_cautions=list(prompt_cautions),
         )
         try:
             write_info(self.folder, final)

@@ -188,6 +188,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The processes that sent, where there were several."""
     prompt_counting: PromptCounting | None = None
     """None where prompts are not made but read."""
+    prompt_cautions: list[str] = []
+    """What else to know of the prompts, a sentence each: a file's that were used again, rows left out."""
 
 
 @dataclass(frozen=True, slots=True)

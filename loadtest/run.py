@@ -169,6 +169,7 @@ class PlanRun:
             client=self._health(),
             workers=self._crew.infos if self._crew else (),
             prompt_counting=self._prompt_counting(),
+            prompt_cautions=self._prompt_cautions(),
         )
         self.failure = self.failure or trouble
         self._sending.close()
@@ -212,6 +213,13 @@ class PlanRun:
             achieved_error_max_ratio=self.ledger.prompt_errors.worst_ratio,
         )
 
+    def _prompt_cautions(self) -> list[str]:
+        """What to know of the prompts, each once, whichever process noticed it."""
+        said = list(self._sending.source.cautions)
+        for words in self._crew.last_words if self._crew else ():
+            said.extend(words.prompt_cautions)
+        return list(dict.fromkeys(said))
+
     def _watch_server(self) -> ServerWatch:
         """Have the server's own metrics recorded beside; its key goes to its own origin only."""
         config = self.config
@@ -231,8 +239,8 @@ class PlanRun:
         """Leave the metrics page and the columns beside the records; the run does not depend on them."""
         troubles = [recorder.pack(self.config.folder, subprocess.run), self.ledger.save_metrics()]
         if not self.failure:  # which has its own line, and most likely the same reason
-            for trouble in filter(None, troubles):
-                self._say(trouble)
+            for said in filter(None, [*self._prompt_cautions(), *troubles]):
+                self._say(said)
 
     def _tick(self) -> None:
         """Once a second: flush, look after the clock, refresh gauges; now and then say how it goes."""

@@ -102,6 +102,7 @@ class Share:
                 stepped_ns=self._clock.stepped_ns,
                 offset=(0, 0) if self.one_clock else compare_clocks(),
                 left=left,
+                prompt_cautions=self._sending.source.cautions,
             )
         )
         self._watching.close()

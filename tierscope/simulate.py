@@ -4,7 +4,7 @@
 the same bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def simulate_run(plan: str, *, profile: str, seed: int | None, out: Path, force:
     _clear(out, force=force)
     info, tally = _info(loaded, config, profile), Tally()
     try:
-        last_ns = _record(out, simulate(loaded, config, source), info, tally)
+        last_ns = _record(out, simulate(loaded, config, source), info, tally, source.cautions)
     except OSError as error:
         raise RunFailedError(
             f"{out} cannot be written: {error.strerror}; it holds what was written"
@@ -47,8 +47,13 @@ def simulate_run(plan: str, *, profile: str, seed: int | None, out: Path, force:
     print(f"next: tierscope report {out}")
 
 
-def _record(out: Path, made: Iterator[RequestRecord], info: RunInfo, tally: Tally) -> int:
-    """Write a run folder so that one that breaks off can be read; gives the last instant in it."""
+def _record(
+    out: Path, made: Iterator[RequestRecord], info: RunInfo, tally: Tally, cautions: Sequence[str]
+) -> int:
+    """Write a run folder so that one that breaks off can be read; gives the last instant in it.
+
+    ``cautions`` is what is known of the prompts once the last record is made.
+    """
     records.write_info(out, info)
     writer = records.RecordWriter(out)
     last_ns, status = 0, "partial"
@@ -62,7 +67,8 @@ def _record(out: Path, made: Iterator[RequestRecord], info: RunInfo, tally: Tall
         status = "complete"
     finally:
         writer.close()
-        records.write_info(out, msgspec.structs.replace(info, status=status, ended_ns=last_ns))
+        ended = msgspec.structs.replace(info, status=status, ended_ns=last_ns, prompt_cautions=list(cautions))
+        records.write_info(out, ended)
     return last_ns
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from analysis.analyze import analyze
 from loadtest import plan as plans
 from loadtest import records
 from loadtest.plan import Closed, Constant, Plan, Poisson, Stage, Tier, Workload
@@ -250,7 +251,10 @@ def test_prompts_used_again_are_said_at_the_end(tmp_path: Path, capsys: pytest.C
     )
     simulate_run(str(tmp_path / "p.toml"), profile="fast-tier", seed=None, out=tmp_path / "run")
     assert "p.jsonl: its 1 prompts were used more than once" in capsys.readouterr().out
-    assert [r.prompt_tokens for r in records.read_run(tmp_path / "run").records] == [3] * 4
+    run = records.read_run(tmp_path / "run")
+    assert [r.prompt_tokens for r in run.records] == [3] * 4
+    assert len(run.info.prompt_cautions) == 1
+    assert any(run.info.prompt_cautions[0] in one.sentence for one in analyze([tmp_path / "run"]).trust)
 
 
 def test_of_an_answer_in_one_piece_only_its_end_is_seen() -> None:
