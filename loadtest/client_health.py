@@ -47,5 +47,6 @@ def client_health(
         lag_p99_s=ledger.punctuality.lag_p99_s,
         hub_late_p99_s=fit.hub_late_p99_s,
         hub_late_max_s=fit.hub_late_max_s,
+        clock_stepped_s=stepped_ns / 1e9,
         coalesced_ratio=ledger.punctuality.coalesced_ratio,
     )
