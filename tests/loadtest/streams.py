@@ -107,7 +107,8 @@ def streams(api: Api) -> st.SearchStrategy[bytes]:
         st.sampled_from(DAMAGED) | document.map(lambda one: json.dumps(one).encode()), max_size=6
     )
     data = st.one_of(sound, broken, sound.map(lambda events: [*events, b"[DONE]"]))
-    return st.one_of(data.map(_unnamed), data.flatmap(_named), st.tuples(data, data).map(_mixed))
+    lines = st.one_of(data.map(_unnamed), data.flatmap(_named), st.tuples(data, data).map(_mixed))
+    return lines | lines.map(lambda body: body.replace(b"\n", b"\r\n"))
 
 
 def _unnamed(data: list[bytes]) -> bytes:

@@ -40,19 +40,21 @@ def test_a_body_taken_apart_at_once_has_the_events_of_the_standard(body: bytes) 
     events = EventReader().receive(body)
     assert [data for _, data in events] == found.data
     for end, data in zip(found.ends, found.data, strict=True):
-        assert body[:end].endswith(b"data: " + data + b"\n\n")
+        assert body[:end].endswith((b"data: " + data + b"\n\n", b"data: " + data + b"\r\n\r"))
 
 
 @pytest.mark.parametrize("body", [
     b"data: {}\n\n" * 3 + b"data: [DONE]\n\n",
     b"event: a\ndata: {}\n\nevent: b\ndata: {}\n\n",
 ])  # fmt: skip
-def test_the_two_usual_shapes_are_known(body: bytes) -> None:
+def test_the_two_usual_shapes_are_known_with_either_line_end(body: bytes) -> None:
     assert regular(body) is not None
+    assert regular(body.replace(b"\n", b"\r\n")) is not None
 
 
 @pytest.mark.parametrize("body", [
-    b"", b"\n\n", b"data: {}", b"data: {}\n", b"data:{}\n\n", b"data: {}\r\n\r\n",
+    b"", b"\n\n", b"data: {}", b"data: {}\n", b"data:{}\n\n", b"data: {}\r\n\r", b"data: {}\r\n\n",
+    b"data: {}\r\r", b"data: {}\r\n\r\ndata: {}\n\n", b"data: {}\r\r\n\n",
     b"\xef\xbb\xbfdata: {}\n\n", b"data: {}\n\nevent: a\ndata: {}\n\n",
     b"data: {\ndata: }\n\n", b"data: {}\n\n\ndata: {}\n\n", b"data: {}\n\n:\n\n",
     b"event: error\ndata: {}\n\n", b"event: a\nevent: error\ndata: {}\n\n", b"event: a\n\ndata: {}\n\n",
