@@ -19,7 +19,9 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """End once this share of the latest ``error_window_requests`` has failed."""
     error_window_requests: Count = 100
     cost_ceiling_usd: Dollars | None = None
-    """Send nothing that could take the run past this sum at the price book's prices; warm-up counts."""
+    """Send nothing that could take the run past this sum at the price book's prices; warm-up and calibration
+    count. Several workers get equal shares, and the run ends when the first has used up its own."""
     honour_retry_after: bool = False
     """After a 429 or 529 with retry-after, send that tier nothing until then. The wait is schedule, never
-    latency: later requests of the tier are scheduled at its end."""
+    latency: later requests of the tier are scheduled at its end. Each of several workers minds what it was
+    told itself."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from loadtest.stage import StageProgress
 from loadtest.workload import Message, Request
 
-_MOST_BYTES = 64 * 2**20
+_MOST_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ Make = Callable[[int], Prepared]
 
 
 class Stock:
-    """Up to ``most`` requests of a stage, and up to 64 MiB of them."""
+    """Up to ``most`` requests of a stage, and up to 32 MiB of them."""
 
     def __init__(self, stage: StageProgress, make: Make, most: int) -> None:
         self._stage = stage

@@ -66,7 +66,7 @@ class Traffic:
         self.next_index = 0
         """The index of the first request of the next stage."""
         self._opened = 0
-        self._stopped = self._concluded = False
+        self._stopped = self._concluded = self._opening = False
         self._under_way: dict[Finished, StageProgress] = {}
         self._stock: Stock | None = None
         self._pacer: Pacer | None = None
@@ -115,12 +115,14 @@ class Traffic:
         if self.stopped:
             stage.close()
             return stage
+        self._opening = True
         self._get_ready(stage)
         if starts_ns is not None:
             alarm = Alarm()
             alarm.wait_until(self._clock.zero_ns + starts_ns)
             alarm.close()
         stage.started_ns = self._clock.now_ns() if starts_ns is None else starts_ns
+        self._opening = False
         if not stage.closed:
             self._gate.set()
         return stage
@@ -128,7 +130,7 @@ class Traffic:
     def wait(self) -> None:
         """Block until the stage under way is over."""
         stage = self.stage
-        while stage is not None and not stage.is_over(self._clock.now_ns()):
+        while stage is not None and (self._opening or not stage.is_over(self._clock.now_ns())):
             self._changed.clear()
             self._changed.wait(_CHECK_S)
         self._end_stage()

@@ -68,6 +68,38 @@ def test_the_hub_looks_at_its_sockets_after_each_slice(ready: Socket) -> None:
     assert all(after > before for before, after in itertools.pairwise(looks))
 
 
+def test_what_can_wait_waits_for_what_is_due_before_it_would_be_done() -> None:
+    agenda, order = Agenda(), list[str]()
+    slices = Slices(agenda, slice_ns=10**12)
+
+    def keep() -> None:
+        order.append("kept")
+        agenda.keep()
+
+    for due_in_s, expected in ((0.001, ["one", "kept", "two"]), (1000.0, ["one", "two", "kept"])):
+        order.clear()
+        slices.begin()
+        agenda.expect(time.monotonic_ns() + int(due_in_s * 1e9))
+        keeper = gevent.spawn(keep)
+        time.sleep(0.002)  # one thing takes so long, and the next is taken to need as much
+        order.append("one")
+        slices.breathe()
+        order.append("two")
+        keeper.join()
+        assert order == expected
+    slices.close()
+
+
+def test_nobody_waits_for_long_for_what_does_not_happen() -> None:
+    agenda = Agenda()
+    slices = Slices(agenda)
+    agenda.expect(time.monotonic_ns())
+    begun_s = time.monotonic()
+    slices.breathe()
+    assert time.monotonic() - begun_s < 5
+    slices.close()
+
+
 def test_what_has_ended_is_read_in_order_while_arrivals_are_looked_after(ready: Socket) -> None:
     written, looks = list[int](), list[int]()
 

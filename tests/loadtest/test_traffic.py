@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -308,6 +309,27 @@ def test_parts_together_send_what_one_process_sends(stage: str) -> None:
         assert not set(own) & set(together)
         together |= own
     assert together == whole
+
+
+def test_a_stage_is_not_over_while_its_first_requests_are_still_made() -> None:
+    """Locust asks whether a stage is over from the moment its users are there."""
+    timed = "duration_s = 0.05\narrivals = { kind = 'closed', streams = 8 }"
+    driven = Driven(text(timed), quick)
+    make = driven.traffic.source.request
+
+    def slowly(*given: Any, **more: Any) -> Any:
+        time.sleep(0.02)
+        return make(*given, **more)
+
+    driven.traffic.source.request = slowly  # type: ignore[method-assign]
+    driven.spawn(8)
+    opening = gevent.spawn(driven.traffic.open)
+    gevent.sleep(0)
+    driven.traffic.wait()
+    opening.get()
+    driven.end()
+    driven.check()
+    assert len(driven.records) >= 8
 
 
 def test_refused_requests_do_not_leave() -> None:
