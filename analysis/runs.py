@@ -55,11 +55,14 @@ def repeat_command(info: RunInfo) -> str:
         words += ["run", plan, "--url", info.target.url, "--model", info.target.model]
         words += ["--api", info.target.api] if info.target.api != "openai" else []
         words += ["--seed", str(info.plan.seed)]
+        words += ["--until", "verdict"] if info.plan.control.until == "verdict" else []
     return shlex.join(words)
 
 
 def _same_plan(info: RunInfo) -> bool:
-    return plans.load(info.plan.name, seed=info.plan.seed) == info.plan
+    """Whether it is the shipped plan of its name, but for what the command line may override."""
+    shipped = plans.load(info.plan.name, seed=info.plan.seed)
+    return plans.ending(shipped, info.plan.control.until) == info.plan
 
 
 def _duration_s(info: RunInfo, last_s: float | None) -> float | None:

@@ -114,8 +114,14 @@ def _prompt_lengths(good: Requests) -> list[TrustItem]:
     """How far prompts, as the server counted them, were from what was aimed at."""
     aimed, counted = good.column("prompt_class_tokens"), good.column("prompt_tokens")
     known = (aimed > 0) & np.isfinite(counted)
-    if not known.any():
+    if not len(good):
         return []
+    if not known.any():
+        sentence = (
+            "The server did not count prompt tokens, so that lengths are those aimed at: prefill in tokens "
+            "per second may be off as a whole; the ratio of two tiers is not concerned."
+        )
+        return [item("prompt lengths", "caution", sentence)]
     off = np.abs(counted[known] / aimed[known] - 1)
     typical, worst = float(np.median(off)), float(off.max())
     level = graded(typical, LENGTH_CAUTION, LENGTH_BAD)

@@ -10,6 +10,7 @@ import pytest
 
 from analysis.analyze import analyze
 from analysis.model import Report
+from loadtest import plan as plans
 from loadtest.plan import Closed, Plan, Stage, Tier, Workload
 from loadtest.records import RequestRecord
 from mockserver.hardware import Deployment
@@ -270,6 +271,14 @@ def test_tokens_counted_by_events_and_cached_prompts_are_told(folder: "Folder", 
 def test_the_command_that_repeats_a_run_names_its_plan_target_and_seed(folder: "Folder", drawn: Any) -> None:
     (run,) = analyze([folder(drawn(4))]).runs
     assert run.repeat_command == "tierscope run drawn.toml --url http://127.0.0.1:1 --model m --seed 1"
+
+
+def test_the_command_that_repeats_a_run_stops_it_where_it_was_stopped(folder: "Folder", drawn: Any) -> None:
+    plan = plans.ending(plans.load("ab", seed=4), "verdict")
+    (run,) = analyze([folder(drawn(4), plan=plan)]).runs
+    assert run.repeat_command == (
+        "tierscope run ab --url http://127.0.0.1:1 --model m --seed 4 --until verdict"
+    )
 
 
 @pytest.mark.slow

@@ -254,6 +254,19 @@ def test_prompts_that_missed_their_length_are_told(judged: Judged, factor: float
         assert f"{abs(factor - 1):.0%}".replace("%", " %") in found.sentence
 
 
+def test_prompts_that_the_server_did_not_count_are_told(judged: Judged) -> None:
+    found = judged(records={"prompt_tokens": None})["prompt lengths"]
+    assert found.level == "caution"
+    assert "prefill in tokens per second" in found.sentence
+
+
+def test_what_was_noticed_of_the_prompts_is_told(judged: Judged) -> None:
+    found = judged(prompt_cautions=["the 12 prompts of p.jsonl were used again"])["prompts"]
+    assert found.level == "caution"
+    assert found.sentence == "Of the prompts: the 12 prompts of p.jsonl were used again."
+    assert "prompts" not in judged(name="plain")
+
+
 def test_answers_that_were_not_streamed_have_no_ttft_and_that_is_told(judged: Judged) -> None:
     def whole(one: RequestRecord) -> RequestRecord:
         return msgspec.structs.replace(one, event_ns=[], event_kinds=[], first_text_ns=None, streamed=False)
