@@ -14,9 +14,8 @@ import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 from gevent.pywsgi import WSGIServer
-from prometheus_client import generate_latest
-from prometheus_client.exposition import choose_encoder
 
+from loadtest import page
 from loadtest.linger import Readers
 from loadtest.metrics import RunMetrics
 from loadtest.records import write_whole
@@ -77,12 +76,12 @@ class MetricsServer:
         if environ["PATH_INFO"] not in ("/metrics", "/"):
             start_response("404 Not Found", [("Content-Type", "text/plain")])
             return [b"metrics are at /metrics\n"]
-        encode, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
         with self._one_at_a_time:  # two threads that render would take more turns from the hub than one
             metrics, copied_ns = self._current(), time.monotonic_ns()
-            page = _Page(None if metrics is None else metrics.copy())
-            body = gevent.get_hub().threadpool.apply(encode, (page,))
-        start_response("200 OK", [("Content-Type", content_type), ("Content-Length", str(len(body)))])
+            body = b""
+            if metrics is not None:
+                body = gevent.get_hub().threadpool.apply(page.render, (metrics.copy(),))
+        start_response("200 OK", [("Content-Type", page.CONTENT_TYPE), ("Content-Length", str(len(body)))])
         who = f"{environ.get('REMOTE_ADDR', '')} {environ.get('HTTP_USER_AGENT', '')}"
         return _Body(body, sent=lambda: self._on_sent(who, copied_ns))
 
@@ -93,17 +92,7 @@ class MetricsServer:
 
 def save(folder: Path, metrics: RunMetrics) -> None:
     """Write the page as it stands into a run folder, whole or (OSError) not at all."""
-    write_whole(folder / METRICS_FILE, generate_latest(_Page(metrics)))
-
-
-class _Page:
-    """A registry of one collector, as prometheus_client's encoders want it."""
-
-    def __init__(self, metrics: RunMetrics | None) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Any]:
-        return [] if self._metrics is None else self._metrics.collect()
+    write_whole(folder / METRICS_FILE, page.render(metrics))
 
 
 class _Body:

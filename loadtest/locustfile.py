@@ -28,7 +28,7 @@ from loadtest import (
     parent,
     plan,
     proxy,
-    scrape,
+    server_pages,
     signals,
     stamps,
     tls,
@@ -181,7 +181,7 @@ def _configure(environment: Any, number: int) -> RunConfig:
         ca_file=Path(options.ca_file) if options.ca_file else None,
         prices=prices.load(Path(options.prices) if options.prices else None),
         files_from=plan.folder_of(options.plan).absolute(),
-        scrape=tuple(scrape.candidates(options.scrape, target.url)) if options.scrape else (),
+        scrape=tuple(server_pages.candidates(options.scrape, target.url)) if options.scrape else (),
     )
     where = endpoint.parse(target.url, WIRES[target.api].path)
     for tier in loaded.tiers:

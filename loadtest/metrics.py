@@ -1,21 +1,13 @@
-"""What a run shows to Prometheus, counted when a request ends.
+"""What a run shows to Prometheus, counted when a request ends. Pure.
 
 Label sets that are sure to come exist at 0 from the start, so that ``rate`` sees the first increments.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
 
 from loadtest.plan import Plan, Target, Tier
 from loadtest.records import OUTCOMES, Outcome, RequestRecord
-from loadtest.series import COUNTERS, HISTOGRAMS, Labels, Series, fill, fresh
+from loadtest.series import Labels, Series, fill, fresh
 
 UNREPORTED = "unreported"
 MIXED = "mixed"
@@ -37,44 +29,44 @@ class Gauges:
     hub_late_s: float = 0.0
 
 
-_GAUGES = {
+GAUGES = {
     "offered_per_s": (
-        "tierscope_offered_requests_per_second",
+        "offered_requests_per_second",
         "Requests that an open loop let leave per second, last second; 0 in a closed loop.",
     ),
     "cpu_ratio": (
-        "tierscope_client_cpu_ratio",
+        "client_cpu_ratio",
         "CPU time of the load generator per wall time, last second.",
     ),
     "worst_lag_s": (
-        "tierscope_worst_lag_seconds",
+        "worst_lag_seconds",
         "Largest lateness of an open-loop request so far.",
     ),
     "hub_late_s": (
-        "tierscope_hub_lateness_seconds",
+        "hub_lateness_seconds",
         "How late the event loop woke at the worst of the last second's ten beats.",
     ),
 }
 
 
 class RunMetrics:
-    """The metrics of one run; also a collector in the sense of prometheus_client (``collect``)."""
+    """The metrics of one run; ``page`` makes text of them."""
 
     def __init__(self, plan: Plan, target: Target, run_id: str, stamp_source: str) -> None:
         self.gauges = Gauges()
-        self._info = {
+        self.info = {
             "run_id": run_id,
             "plan": plan.name,
             "model": target.model,
             "stamp_source": stamp_source,
         }
-        self._stages = {stage.name: stage for stage in plan.stages}
+        self.stages = {stage.name: stage for stage in plan.stages}
         self._classes = set(plan.workload.classes)
         turns = plan.workload.sessions is not None or not self._classes
         self._sizes = [*map(str, sorted(self._classes)), *([MIXED] if turns else [])]
-        self._in_flight = {tier.name: 0 for tier in plan.tiers}
-        self._series: dict[Labels, Series] = {}
-        self._requests: dict[tuple[Labels, Outcome], int] = {}
+        self.in_flight = {tier.name: 0 for tier in plan.tiers}
+        self.series: dict[Labels, Series] = {}
+        self.requests: dict[tuple[Labels, Outcome], int] = {}
         self._served_tiers = {UNREPORTED}
         self._expected: dict[tuple[str, str], set[str]] = {}
         """What each tier of each model is expected to be served as, and was found to be."""
@@ -85,22 +77,22 @@ class RunMetrics:
 
     def started(self, tier: str) -> None:
         """A request of a tier is under way."""
-        self._in_flight[tier] += 1
+        self.in_flight[tier] += 1
 
     def gave_up(self, tier: str, count: int) -> None:
         """Requests of a tier are under way no more and will never be said to have ended."""
-        self._in_flight[tier] -= count
+        self.in_flight[tier] -= count
 
     def ended(self, record: RequestRecord) -> None:
         """A request has ended: count it, and fill the histograms from it if it went well."""
-        self._in_flight[record.requested_tier] -= 1
+        self.in_flight[record.requested_tier] -= 1
         served = self._served(record.echoed_tier)
         size = record.prompt_class_tokens
         prompt_class = str(size) if size in self._classes and not record.turn else MIXED
         labels = Labels(record.model, record.requested_tier, served, record.stage, prompt_class)
-        series = self._series.get(labels) or self._begin(labels, record)
+        series = self.series.get(labels) or self._begin(labels, record)
         key = labels, record.outcome
-        self._requests[key] = self._requests.get(key, 0) + 1
+        self.requests[key] = self.requests.get(key, 0) + 1
         series.counters["prompt_tokens"] += record.prompt_tokens or 0
         series.counters["cached_tokens"] += record.cached_tokens or 0
         series.counters["output_tokens"] += record.output_tokens or 0
@@ -111,73 +103,21 @@ class RunMetrics:
     def copy(self) -> "RunMetrics":
         """A copy to be rendered elsewhere while this one goes on counting."""
         made = object.__new__(RunMetrics)
-        made.gauges, made._info, made._stages = replace(self.gauges), self._info, self._stages
-        made._in_flight, made._requests = dict(self._in_flight), dict(self._requests)
-        made._series = {labels: series.copy() for labels, series in self._series.items()}
+        made.gauges, made.info, made.stages = replace(self.gauges), self.info, self.stages
+        made.in_flight, made.requests = dict(self.in_flight), dict(self.requests)
+        made.series = {labels: series.copy() for labels, series in self.series.items()}
         return made
-
-    def collect(self) -> Iterator[Metric]:
-        """All metric families, in the form prometheus_client renders."""
-        for name, (edges, help_text) in HISTOGRAMS.items():
-            family = HistogramMetricFamily(f"tierscope_{name}", help_text, labels=Labels._fields)
-            bounds = [*(str(edge) for edge in edges.tolist()), "+Inf"]
-            for labels, series in self._series.items():
-                histogram = series.histograms.get(name)
-                if histogram is None:
-                    continue
-                buckets = list(zip(bounds, histogram.counts.cumsum().tolist(), strict=True))
-                family.add_metric(labels, buckets, histogram.sum)
-            yield family
-        yield from self._collect_counters()
-        yield from self._collect_gauges()
-
-    def _collect_counters(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            "tierscope_requests", "Requests that ended, by outcome.", labels=(*Labels._fields, "outcome")
-        )
-        for (labels, outcome), count in self._requests.items():
-            requests.add_metric((*labels, outcome), count)
-        yield requests
-        for name, help_text in COUNTERS.items():
-            counter = CounterMetricFamily(f"tierscope_{name}", help_text, labels=Labels._fields)
-            for labels, series in self._series.items():
-                counter.add_metric(labels, series.counters[name])
-            yield counter
-
-    def _collect_gauges(self) -> Iterator[Metric]:
-        in_flight = GaugeMetricFamily(
-            "tierscope_requests_in_flight", "Requests under way.", labels=("requested_tier",)
-        )
-        for tier, count in self._in_flight.items():
-            in_flight.add_metric((tier,), count)
-        yield in_flight
-        info = GaugeMetricFamily(
-            "tierscope_run_info", "Which run this is; always 1.", labels=tuple(self._info)
-        )
-        info.add_metric(tuple(self._info.values()), 1)
-        yield info
-        under_way = GaugeMetricFamily(
-            "tierscope_stage_info",
-            "Stages of the plan; 1 for the one under way.",
-            labels=("stage", "arrivals"),
-        )
-        for name, stage in self._stages.items():
-            kind = str(stage.arrivals.__struct_config__.tag)
-            under_way.add_metric((name, kind), float(name == self.gauges.stage))
-        yield under_way
-        for field, (name, help_text) in _GAUGES.items():
-            yield GaugeMetricFamily(name, help_text, getattr(self.gauges, field))
 
     def _expect(self, model: str, tier: str, served: str) -> None:
         """Let the series of a tier begin at 0 in all stages, as served and as one that reports nothing."""
         self._expected.setdefault((model, tier), set()).add(served)
-        for stage in self._stages.values():
+        for stage in self.stages.values():
             for size in self._sizes:
                 labels = Labels(model, tier, served, stage.name, size)
-                self._series.setdefault(labels, fresh(stage))
+                self.series.setdefault(labels, fresh(stage))
                 for outcome in OUTCOMES:
-                    self._requests.setdefault((labels, outcome), 0)
-                    self._requests.setdefault((labels._replace(served_tier=UNREPORTED), outcome), 0)
+                    self.requests.setdefault((labels, outcome), 0)
+                    self.requests.setdefault((labels._replace(served_tier=UNREPORTED), outcome), 0)
 
     def _begin(self, labels: Labels, record: RequestRecord) -> Series:
         """Series that were not sure to come; the first surprise of a tier lets those of all stages begin.
@@ -186,9 +126,9 @@ class RunMetrics:
         """
         if len(self._expected.setdefault((labels.model, labels.requested_tier), set())) < _MOST_EXPECTED:
             self._expect(labels.model, labels.requested_tier, labels.served_tier)
-        if labels not in self._series:
-            self._series[labels] = fresh(self._stages.get(labels.stage), warmup=record.warmup)
-        return self._series[labels]
+        if labels not in self.series:
+            self.series[labels] = fresh(self.stages.get(labels.stage), warmup=record.warmup)
+        return self.series[labels]
 
     def _served(self, echoed: str | None) -> str:
         """The label of an echoed tier; a server that makes up ever new ones ends in one label."""

@@ -9,7 +9,6 @@ people.
 """
 
 import argparse
-import dataclasses
 import http.client
 import math
 import os
@@ -26,8 +25,8 @@ from typing import BinaryIO
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest import endpoint, proxy
-from loadtest.endpoint import Endpoint
+from loadtest import proxy
+from loadtest.server_pages import where
 from loadtest.server_samples import FAMILIES, SERVER_FILE, Scrape, encode_line, labels_key
 from loadtest.wire import WIRES
 from tierscope.errors import BadInputError
@@ -39,27 +38,6 @@ _FULL_EVERY = 60
 _MOST_TROUBLE = 200
 
 Samples = dict[str, dict[str, float]]
-
-
-def where(url: str) -> Endpoint:
-    """Take a page's URL apart, ``/metrics`` if it names no path; BadInputError in one line if it is none."""
-    try:
-        found = endpoint.parse(url, "")
-    except BadInputError as error:
-        raise BadInputError(f"--scrape: {error}; or auto") from error
-    return found if found.path else dataclasses.replace(found, path="/metrics")
-
-
-def candidates(option: str, target_url: str) -> list[str]:
-    """URLs to try for ``--scrape``: its own, or for ``auto`` where servers have their page.
-
-    TensorRT-LLM has it at /prometheus/metrics (2026), the others at /metrics. Raises BadInputError.
-    """
-    if option != "auto":
-        page = where(option)
-        return [page.origin + page.path]
-    origin = endpoint.parse(target_url, "").origin
-    return [f"{origin}/metrics", f"{origin}/prometheus/metrics"]
 
 
 def parse(page: str) -> Samples:

@@ -19,7 +19,7 @@ from loadtest.command import locust_argv
 from loadtest.plan import Plan, Target, ending
 from loadtest.plan import load as load_plan
 from loadtest.records import LINES_FILES
-from loadtest.scrape import candidates
+from loadtest.server_pages import candidates
 from loadtest.wire import WIRES
 from tierscope import until as verdicts
 from tierscope.ask import Trust, ask_model

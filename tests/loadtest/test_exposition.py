@@ -46,7 +46,7 @@ def test_the_page_is_served_whole_and_nothing_else_is() -> None:
         head, _, body = get(server.port).partition("\r\n\r\n")
         assert head.startswith("HTTP/1.1 200")
         assert f"Content-Length: {len(body.encode())}" in head
-        assert 'tierscope_run_info{model="m",plan="p",run_id="run-1",stamp_source="kernel"} 1.0' in body
+        assert 'tierscope_run_info{run_id="run-1",plan="p",model="m",stamp_source="kernel"} 1.0' in body
         assert get(server.port, "/elsewhere").startswith("HTTP/1.1 404")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest import scrape
+from loadtest import scrape, server_pages
 from loadtest.scrape import Page
 from loadtest.server_samples import ServerSamples, read
 from tierscope.errors import BadInputError
@@ -152,15 +152,15 @@ def test_nobody_there_and_a_page_that_never_comes_are_lines(monkeypatch: pytest.
 
 
 def test_urls_are_looked_at_before_anything_starts() -> None:
-    assert scrape.candidates("auto", "http://h:8000/v1") == [
+    assert server_pages.candidates("auto", "http://h:8000/v1") == [
         "http://h:8000/metrics",
         "http://h:8000/prometheus/metrics",
     ]
-    assert scrape.candidates("https://h", "http://other") == ["https://h/metrics"]
-    assert scrape.candidates("http://h:1/a/b", "http://other") == ["http://h:1/a/b"]
+    assert server_pages.candidates("https://h", "http://other") == ["https://h/metrics"]
+    assert server_pages.candidates("http://h:1/a/b", "http://other") == ["http://h:1/a/b"]
     for bad in ("metrics", "ftp://h/metrics", "http://u:p@h/metrics", "http://h:0/metrics", ""):
         with pytest.raises(BadInputError, match="--scrape: "):
-            scrape.candidates(bad, "http://h")
+            server_pages.candidates(bad, "http://h")
 
 
 def test_the_page_is_asked_for_through_the_proxy_that_the_environment_names(
