@@ -66,7 +66,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line: the type and message of an error object."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def output(kind: EventKind, echoed_tier: str | None = None) -> Delta:
     """An event that brought output of one kind and said nothing else but, perhaps, its tier.
 

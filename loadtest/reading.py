@@ -97,7 +97,7 @@ def is_stream(exchange: Exchange) -> bool:
 
     The content type decides, or the first character where a server gives none that is known.
     """
-    content_type = exchange.headers.get("content-type", "")
+    content_type = exchange.headers.get("content-type", "").lower()
     if "event-stream" in content_type:
         return True
     start = next((piece.lstrip()[:1] for _, piece in exchange.pieces if not piece.isspace()), b"")

@@ -7,6 +7,7 @@ import email.utils
 import functools
 from urllib.parse import quote
 
+from loadtest.delta import folded
 from loadtest.exchange import Exchange
 from loadtest.outcome import detail_of, outcome_of, refused
 from loadtest.reading import Reading, read
@@ -16,6 +17,7 @@ from loadtest.workload import Request
 
 _REQUEST_ID_HEADERS = ("x-request-id", "request-id")
 _DETAIL_LENGTH = 300
+_WORD_LENGTH = 64
 
 
 def record(

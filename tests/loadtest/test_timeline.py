@@ -279,6 +279,20 @@ def test_what_a_server_says_cannot_steer_a_terminal(status: int) -> None:
     assert made.detail.endswith("end")
 
 
+def test_words_of_a_server_that_become_labels_are_short_and_in_one_line() -> None:
+    said = "x" * 100_000
+    made = record(exchange([(1, text(service_tier=said)), (2, STOP)]))
+    assert (made.outcome, made.echoed_tier) == ("ok", "x" * 64)
+    assert record(exchange([(1, text(service_tier="a\nb\x1b")), (2, STOP)])).echoed_tier == "a b\ufffd"
+
+
+def test_a_content_type_is_known_whatever_its_case() -> None:
+    headers = {"content-type": "Text/Event-Stream; charset=utf-8"}
+    assert record(exchange(GOOD, headers=headers)).outcome == "ok"
+    whole = json.dumps({"choices": [{"message": {"content": "x"}}]}).encode()
+    assert record(exchange([(1, whole)], headers={"content-type": "Application/JSON"})).outcome == "ok"
+
+
 def test_a_web_page_is_called_one() -> None:
     page = [(1, b"<html>\n<title>Welcome to nginx</title></html>")]
     made = record(exchange(page, headers={"content-type": "text/html; charset=utf-8"}))
