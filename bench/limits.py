@@ -64,7 +64,7 @@ def saturation(cores: tuple[int, int], levels: Sequence[int], gap_ms: float = 20
         done = drive(plan(stages, tokens), reference.url, cores[1])
     print(f"\nSaturation: one server core, one client core, {gap_ms:g} ms per token")
     print(
-        "streams  events/s  client core  µs/event  coalesced  > 1 ms late  ITL error µs p99  server late ms p99  held"
+        "streams  events/s  core  µs/event  coalesced  1 ms late  ITL error µs p99  server late ms p99  held"
     )
     best = 0.0
     for streams, stage in zip(levels, stages, strict=True):
@@ -78,8 +78,9 @@ def saturation(cores: tuple[int, int], levels: Sequence[int], gap_ms: float = 20
         held = core_ratio < _BUSY_RATIO and errors.late_ratio < _LATE_RATIO
         best = max(best, events_per_s if held else 0.0)
         print(
-            f"{streams:7d} {events_per_s:9,.0f}  {core_ratio:11.0%}  {core_ratio * 1e6 / events_per_s:8.1f}"
-            f"  {coalesced:9.2%}  {errors.late_ratio:11.2%}  {errors.gap.p99_s * 1e6:16.0f}  {late_s * 1e3:18.1f}"
+            f"{streams:7d} {events_per_s:9,.0f}  {core_ratio:4.0%}  {core_ratio * 1e6 / events_per_s:8.1f}"
+            f"  {coalesced:9.2%}  {errors.late_ratio:9.2%}  {errors.gap.p99_s * 1e6:16.0f}"
+            f"  {late_s * 1e3:18.1f}"
             f"  {'yes' if held else 'no'}{'; the server was late' if late_s > gap_ms / 1e3 else ''}",
             flush=True,
         )

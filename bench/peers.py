@@ -9,8 +9,8 @@ passed over with a line. Nothing needs a network when it runs: the tokenizer is 
 - CPU per token after that, to the end of the tool's last process, evaluation of its results included;
 - TTFT error against the server's own instants, with its sign: the mean, and the 99th percentile of the size.
   Definitions differ (AIPerf counts connecting, for one), and that is part of what a reader of a report gets;
-- ITL error where the tool tells single gaps; connections that brought requests; requests not
-  reported as good.
+- ITL error where the tool tells single gaps; connections that brought requests; requests that
+  were answered in full and are not among those the tool reports.
 """
 
 import argparse
@@ -147,7 +147,7 @@ def compare(seen: Sequence[Seen], answers: Sequence[Answer]) -> PeerErrors:
     return PeerErrors(spread(ttft), spread(np.concatenate(gaps)) if gaps else None)
 
 
-def line(name: str, found: Outcome, asked: int) -> str:
+def line(name: str, found: Outcome) -> str:
     """One row of the table."""
     errors = compare(found.seen, found.answers)
     gap = errors.gap
@@ -157,7 +157,7 @@ def line(name: str, found: Outcome, asked: int) -> str:
         f"{name:15s} {found.start_cpu_s:15.1f}  {found.cpu_s * 1e6 / (len(found.answers) * TOKENS):12.0f}"
         f"  {len(found.answers) / span_s:10.1f}  {errors.ttft.mean_s * 1e3:+18.2f}"
         f"  {errors.ttft.p99_s * 1e3:6.2f}"
-        f"  {gaps}  {truth.connections(found.answers):11d}  {asked - len(found.seen):4d}"
+        f"  {gaps}  {truth.connections(found.answers):11d}  {len(found.answers) - len(found.seen):4d}"
         f"  {truth.late_p99_s(found.answers) * 1e3:18.1f}"
     )
 
@@ -173,7 +173,7 @@ def table(
             print(f"{name:15s} is not installed in {folder} (bench/peers.py --install)")
             continue
         try:
-            print(line(name, run(name, folder, streams, waves, cores), streams * waves), flush=True)
+            print(line(name, run(name, folder, streams, waves, cores)), flush=True)
         except PeerError as error:
             print(f"{name:15s} was not measured: {error}", flush=True)
 
