@@ -1,11 +1,13 @@
 """Runs stopped at their verdict: looks at planned shares, nothing claimed early, run.json says why."""
 
+import io
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from analysis.analyze import analyze
 from analysis.sequential import planned_looks
@@ -16,6 +18,7 @@ from loadtest.records import RecordWriter, RequestRecord, RunInfo
 from mockserver import config
 from tierscope import until
 from tierscope.errors import BadInputError
+from tierscope.live import LiveView
 from tierscope.simulate import simulate
 
 REQUESTS = 160
@@ -213,3 +216,11 @@ def test_a_plan_that_cannot_be_stopped_at_a_verdict_is_refused_in_one_line(
         until.check(msgspec.structs.replace(plan, **changes))
     assert "\n" not in str(caught.value)
     until.check(plan)
+
+
+def test_a_look_is_told_above_what_is_drawn_of_the_run() -> None:
+    shown = io.StringIO()
+    view = LiveView(Console(file=shown, force_terminal=True, width=80))
+    view.say("look 1 of 8, 100 requests: [no] verdict yet")
+    view.close()
+    assert "look 1 of 8, 100 requests: [no] verdict yet" in shown.getvalue()
