@@ -17,7 +17,7 @@ from loadtest.workload import Request
 
 _REQUEST_ID_HEADERS = ("x-request-id", "request-id")
 _DETAIL_LENGTH = 300
-_WORD_LENGTH = 64
+_WORD_LENGTH = 128
 
 
 def record(
@@ -29,8 +29,8 @@ def record(
     its words.
     """
 
-    def blotted(text: str | None) -> str | None:
-        return None if text is None else _blotted(text, secret)
+    def word(text: str | None) -> str | None:
+        return None if text is None else _word(_blotted(text, secret))
 
     reading = Reading() if refused(exchange) else read(exchange, wire)
     outcome = outcome_of(exchange, reading)
@@ -60,14 +60,14 @@ def record(
         status=exchange.status,
         outcome=outcome,
         detail=_cut(_blotted(detail_of(exchange, reading, outcome), secret)),
-        finish_reason=blotted(reading.finish_reason),
-        echoed_tier=blotted(reading.echoed_tier),
+        finish_reason=word(reading.finish_reason),
+        echoed_tier=word(reading.echoed_tier),
         prompt_tokens=usage.whole_prompt_tokens,
         cached_tokens=usage.cached_tokens,
         cache_write_tokens=usage.cache_write_tokens,
         output_tokens=usage.output_tokens if told else events or None,
         tokens_source="usage" if told else "events" if events else None,
-        request_id=blotted(next((headers[name] for name in _REQUEST_ID_HEADERS if name in headers), None)),
+        request_id=word(next((headers[name] for name in _REQUEST_ID_HEADERS if name in headers), None)),
         retry_after_s=retry_after_s(headers),
         rate_limit_headers={
             _blotted(name, secret): _blotted(value, secret)
@@ -93,6 +93,12 @@ def _forms(secret: str) -> frozenset[str]:
 
 def _cut(detail: str) -> str:
     return detail if len(detail) <= _DETAIL_LENGTH else detail[: _DETAIL_LENGTH - 1] + "…"
+
+
+def _word(said: str) -> str:
+    """A server's word for something, of a length and kind that a label and a table can bear."""
+    short = said[:_WORD_LENGTH]
+    return short if short.isprintable() else folded(short)
 
 
 def _of_rate_limits(header: str) -> bool:

@@ -282,7 +282,7 @@ def test_what_a_server_says_cannot_steer_a_terminal(status: int) -> None:
 def test_words_of_a_server_that_become_labels_are_short_and_in_one_line() -> None:
     said = "x" * 100_000
     made = record(exchange([(1, text(service_tier=said)), (2, STOP)]))
-    assert (made.outcome, made.echoed_tier) == ("ok", "x" * 64)
+    assert (made.outcome, made.echoed_tier) == ("ok", "x" * 128)
     assert record(exchange([(1, text(service_tier="a\nb\x1b")), (2, STOP)])).echoed_tier == "a b\ufffd"
 
 
