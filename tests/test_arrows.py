@@ -22,6 +22,7 @@ HEAVY = (
     "pyarrow",
     "httptools",
     "altair",
+    "tokenizers",
 )
 
 # I/O modules, and what each may pull in. Everything that is not here must be pure.
