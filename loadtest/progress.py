@@ -17,7 +17,7 @@ from loadtest.records import RequestRecord
 from loadtest.status import ClientStatus, Quantiles, Status, TierStatus, cautions, shown_errors
 
 _KEPT = 2000
-_KEPT_RECORDS = 48  # over all tiers: their gaps are derived anew each second, which takes about a millisecond
+_KEPT_RECORDS = 24  # over all tiers: their gaps are derived anew each second, which takes about a millisecond
 _RATE_MARKS = 6  # one a second: rates are over five
 
 
@@ -117,7 +117,7 @@ def status(
     return Status(
         at_s=now_ns / 1e9,
         stage=stage.name,
-        stage_number=1 + [one.name for one in plan.stages].index(stage.name),
+        stage_number=next((k for k, one in enumerate(plan.stages, 1) if one.name == stage.name), 0),
         stages=len(plan.stages),
         warmup=stage.warmup,
         ended=counts.ended,

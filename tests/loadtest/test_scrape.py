@@ -11,15 +11,30 @@ from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loadtest import scrape, server_pages
+from loadtest.command import locust_argv
+from loadtest.plan import Target
+from loadtest.records import read_run
 from loadtest.scrape import Page
 from loadtest.server_samples import ServerSamples, read
 from tierscope.errors import BadInputError
 
 LIMIT_S = 60
+PLAN = """
+name = "tiny"
+[workload]
+prompt_tokens = [8]
+output_tokens = 5
+tokens_per_word = 1.0
+[[stages]]
+name = "only"
+requests = 4
+arrivals = { kind = "closed", streams = 2 }
+"""
 PAGE = b'vllm:num_requests_running{model_name="m"} 3\nvllm:x_bucket{le="1"} 2\nother 1\n'
 
 
@@ -269,3 +284,34 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with recording(tmp_path / "absent", "http://127.0.0.1:1") as child:
         code, out = ended(child)
     assert (code, out) == (3, "server metrics: server.jsonl cannot be written: No such file or directory\n")
+
+
+def test_a_run_against_a_server_without_metrics_says_so_and_goes_on(server: Any, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(PLAN)
+    target = Target(url=server.url, model="m")
+    argv = locust_argv(
+        str(tmp_path / "tiny.toml"), target=target, out=tmp_path / "run", extra=["--scrape", "auto"]
+    )
+    done = subprocess.run(
+        [sys.executable, *argv], capture_output=True, text=True, timeout=LIMIT_S, check=True
+    )
+    said = [line for line in done.stderr.splitlines() if line.startswith("server metrics: ")]
+    assert len(said) == 1
+    assert said[0].startswith(f"server metrics: {server.url}/metrics: ")
+    assert said[0].endswith("; none are recorded")
+    assert len(read_run(tmp_path / "run").records) == 4
+    assert all(one.trouble for one in found_in(tmp_path / "run").scrapes)
+
+
+def test_a_url_that_is_none_is_one_line_and_nothing_begins(server: Any, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(PLAN)
+    target = Target(url=server.url, model="m")
+    argv = locust_argv(
+        str(tmp_path / "tiny.toml"), target=target, out=tmp_path / "run", extra=["--scrape", "metrics"]
+    )
+    done = subprocess.run(
+        [sys.executable, *argv], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line[:25]) == (2, "bad input: --scrape: url:")
+    assert not (tmp_path / "run").exists()
