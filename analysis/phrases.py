@@ -6,8 +6,8 @@ from analysis import numbers
 
 
 def percent(ratio: float) -> str:
-    """A ratio as a percentage with up to three digits: ``10 %``, ``0.5 %``."""
-    return f"{100 * ratio:.3g} %"
+    """A ratio as a percentage with up to three digits: ``10 %``, ``0.5 %``, ``−20 %``."""
+    return f"{100 * ratio:.3g} %".replace("-", "−")
 
 
 def p_value(value: float) -> str:
