@@ -4,11 +4,15 @@ import io
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import termios
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -174,3 +178,65 @@ def test_only_a_terminal_that_can_gets_a_view() -> None:
         assert not is_wanted(stream, {})
     assert not is_wanted(io.StringIO(), {"TERM": "xterm"})
     assert not is_wanted(None, {"TERM": "xterm"})
+
+
+PLAN = """
+name = "seen"
+[workload]
+prompt_tokens = [64]
+output_tokens = 64
+tokens_per_word = 1.0
+[[stages]]
+name = "only"
+requests = {requests}
+arrivals = {{ kind = "closed", streams = 2 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def mock() -> Iterator[str]:
+    """URL of a mock server."""
+    serve = [sys.executable, "-m", "tierscope", "serve", "fast-tier", "--port", "0"]
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        found = re.search(r"http://\S+", child.stdout.readline())
+        assert found is not None
+        yield found[0]
+        child.terminate()
+        child.communicate(timeout=30)
+
+
+def run_on_a_terminal(url: str, folder: Path, *, requests: int, stop_at: bytes = b"") -> tuple[int, str]:
+    """``tierscope run`` in a terminal, stopped once ``stop_at`` is seen; exit code and all that was drawn."""
+    (folder / "plan.toml").write_text(PLAN.format(requests=requests))
+    argv = [sys.executable, "-m", "tierscope", "run", str(folder / "plan.toml"), "--url", url]
+    argv += ["--out", str(folder / "run"), "--metrics-port", "0"]
+    environ = os.environ | {"TERM": "xterm", "COLUMNS": "110"}
+    with terminal() as (device, seen):
+        with subprocess.Popen(argv, stdin=device, stdout=device, stderr=device, env=environ) as child:
+            deadline_s = time.monotonic() + 60
+            while stop_at and stop_at not in b"".join(seen):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+            if stop_at:
+                child.send_signal(signal.SIGINT)
+            code = child.wait(60)
+        modes = termios.tcgetattr(device)
+    assert modes[3] & termios.ECHO
+    return code, b"".join(seen).decode()
+
+
+def test_a_run_in_a_terminal_is_drawn_and_leaves_its_lines(mock: str, tmp_path: Path) -> None:
+    code, text = run_on_a_terminal(mock, tmp_path, requests=6)
+    assert code == 0
+    assert "stage 1/1 only" in text
+    assert "run complete: 6 requests, 0 failed" in text
+    assert text.rindex("next: tierscope report") > text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+def test_a_stop_leaves_the_terminal_as_it_was(mock: str, tmp_path: Path) -> None:
+    code, text = run_on_a_terminal(mock, tmp_path, requests=1000, stop_at=b"stage 1/1 only")
+    assert code == 3
+    assert "run interrupted by SIGINT" in text
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+    assert text.rindex("\x1b[?25h") > text.rindex("run interrupted by SIGINT")
