@@ -50,6 +50,22 @@ def test_instants_are_seeded_and_of_their_stage_and_never_fall(kind: Arrivals) -
         assert made != some(kind, 3000, stage=1)
 
 
+def test_poisson_gaps_are_exponential_with_the_mean_asked_for() -> None:
+    gaps_s = np.diff(some(Poisson(rate_per_s=50.0), 20_000), prepend=0) / 1e9
+    assert stats.kstest(gaps_s, "expon", args=(0, 1 / 50)).pvalue > 1e-3
+    assert abs(np.corrcoef(gaps_s[:-1], gaps_s[1:])[0, 1]) < 0.03
+
+
+def test_constant_instants_do_not_drift() -> None:
+    instants = some(Constant(rate_per_s=3.0), 3_000_001)
+    assert instants[3_000_000] == 1_000_000 * SECOND
+    assert set(np.diff(instants[:1000]).tolist()) == {333_333_333, 333_333_334}
+
+
+def test_a_closed_loop_has_no_instants() -> None:
+    assert some(Closed(streams=3), 10) == []
+
+
 @pytest.mark.parametrize("burstiness", [0.25, 1.0, 4.0])
 def test_gamma_gaps_have_the_mean_the_variation_and_the_law_that_burstiness_says(burstiness: float) -> None:
     gaps_s = np.diff(some(Gamma(rate_per_s=20.0, burstiness=burstiness), 20_000), prepend=0) / 1e9

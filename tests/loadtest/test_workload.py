@@ -1,23 +1,14 @@
-"""Which request comes when: a paired design, open-loop instants against their own law, stages, tallies."""
+"""Which request comes when: a paired design, and texts that begin like no other."""
 
-import itertools
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from loadtest import arrivals, workload
-from loadtest.counts import StageCounts
-from loadtest.plan import Arrivals, Closed, Constant, Plan, Poisson, Stage, Tier, Workload
-from loadtest.progress import TierFigures, line
-from loadtest.records import Outcome, RequestRecord
-from loadtest.stage import StageProgress, users_of
-from loadtest.tally import SAME_FAILURES, Tally
-
-SECOND = 1_000_000_000
+from loadtest import workload
+from loadtest.plan import Closed, Plan, Stage, Tier, Workload
 
 
 def plan(tiers: int = 2, classes: int = 3, seed: int = 1, tokens_per_word: float = 1.0) -> Plan:
@@ -92,149 +83,3 @@ def test_no_two_prompts_start_alike() -> None:
     first = {text.split(" ")[0] for text in texts + other}
     assert len(first) == 3100
     assert len({text[:3] for text in texts[:100]}) > 50  # they differ early, within a cache block
-
-
-# Open-loop instants
-
-
-def some(kind: Arrivals, count: int, **more: int) -> list[int]:
-    keys = {"seed": 1, "stage_number": 0} | more
-    return list(itertools.islice(arrivals.instants(kind, **keys), count))
-
-
-def test_poisson_gaps_are_exponential_with_the_mean_asked_for() -> None:
-    instants = np.array(some(Poisson(rate_per_s=50.0), 20_000))
-    gaps_s = np.diff(instants, prepend=0) / 1e9
-    assert stats.kstest(gaps_s, "expon", args=(0, 1 / 50)).pvalue > 1e-3
-    assert abs(np.corrcoef(gaps_s[:-1], gaps_s[1:])[0, 1]) < 0.03
-
-
-def test_constant_instants_do_not_drift() -> None:
-    instants = some(Constant(rate_per_s=3.0), 3_000_001)
-    assert instants[3_000_000] == 1_000_000 * SECOND
-    assert set(np.diff(instants[:1000]).tolist()) == {333_333_333, 333_333_334}
-
-
-def test_instants_are_seeded_and_of_their_stage() -> None:
-    kind = Poisson(rate_per_s=5.0)
-    assert some(kind, 50) == some(kind, 50)
-    assert some(kind, 50) != some(kind, 50, seed=2)
-    assert some(kind, 50) != some(kind, 50, stage_number=1)
-    assert some(kind, 3000) == sorted(some(kind, 3000))
-
-
-def test_a_closed_loop_has_no_instants() -> None:
-    assert some(Closed(streams=3), 10) == []
-
-
-# Stages
-
-
-def progress(requests: int | None = None, duration_s: float | None = None) -> StageProgress:
-    stage = Stage(name="s", arrivals=Closed(streams=3), requests=requests, duration_s=duration_s)
-    return StageProgress(stage, 0, started_ns=10 * SECOND, first_index=100)
-
-
-def test_a_stage_is_over_when_its_requests_have_been_sent_and_have_ended() -> None:
-    made = progress(requests=2)
-    for _ in range(2):
-        assert made.is_due(11 * SECOND)
-        made.take()
-    assert not made.is_due(11 * SECOND)
-    assert not made.is_over(11 * SECOND)
-    made.end(ok=True)
-    assert (made.in_flight, made.is_over(11 * SECOND)) == (1, False)
-    made.end(ok=False)
-    assert (made.in_flight, made.failed, made.is_over(11 * SECOND)) == (0, 1, True)
-
-
-def test_a_stage_is_over_when_its_time_is_up_and_its_requests_have_ended() -> None:
-    made = progress(requests=100, duration_s=2.0)
-    made.take()
-    assert made.is_due(12 * SECOND - 1)
-    assert not made.is_due(12 * SECOND)
-    assert not made.is_over(13 * SECOND)
-    made.end(ok=True)
-    assert not made.is_over(12 * SECOND - 1)
-    assert made.is_over(12 * SECOND)
-
-
-def test_a_paced_stage_is_not_over_while_its_keeper_may_be_late_with_the_last_request() -> None:
-    made = progress(duration_s=2.0)
-    made.paced = True
-    assert made.is_due(12 * SECOND - 1)  # and he wakes up after the end
-    assert not made.is_over(12 * SECOND + 1)
-    made.close()
-    assert made.is_over(12 * SECOND + 1)
-
-
-def test_a_stage_that_was_closed_lets_nothing_more_leave() -> None:
-    made = progress(requests=100)
-    made.close()
-    assert not made.is_due(11 * SECOND)
-    assert made.is_over(11 * SECOND)
-
-
-def test_a_closed_loop_needs_a_user_a_stream_and_an_open_one_needs_one() -> None:
-    assert users_of(progress(requests=1).stage) == 3
-    assert users_of(Stage(name="s", arrivals=Poisson(rate_per_s=900.0), requests=1)) == 1
-
-
-# Tallies and progress
-
-
-def record(outcome: Outcome = "ok", status: int | None = 200, detail: str = "") -> RequestRecord:
-    return RequestRecord(
-        index=0, stage="s", requested_tier="a", model="m", prompt_class_tokens=4, max_tokens=8,
-        scheduled_ns=0, sent_ns=0, outcome=outcome, status=status, detail=detail, stamp_source="kernel",
-        ended_ns=9, event_ns=[250_000_000, 450_000_000], output_tokens=5,
-    )  # fmt: skip
-
-
-def tally(*records: RequestRecord) -> Tally:
-    made = Tally()
-    for one in records:
-        made.add(one)
-    return made
-
-
-REFUSED = record("http_error", 401, "HTTP 401: wrong key")
-
-
-def test_twenty_failures_of_one_kind_at_the_start_end_a_run_with_the_servers_words() -> None:
-    assert tally(*[REFUSED] * (SAME_FAILURES - 1)).hopeless() == ""
-    assert (
-        tally(*[REFUSED] * SAME_FAILURES).hopeless()
-        == "the first 20 requests all failed: HTTP 401: wrong key"
-    )
-
-
-@pytest.mark.parametrize("other", [record(), record("http_error", 404, "x"), record("timeout", None, "idle")])
-def test_one_that_went_otherwise_keeps_a_run_going(other: RequestRecord) -> None:
-    assert tally(other, *[REFUSED] * 50).hopeless() == ""
-    assert tally(*[REFUSED] * 19, other, *[REFUSED] * 50).hopeless() == ""
-
-
-def test_a_run_without_one_success_is_fruitless() -> None:
-    assert tally().fruitless() == ""
-    assert tally(record("cancelled")).fruitless() == ""
-    assert tally(REFUSED, record()).fruitless() == ""
-    assert tally(REFUSED, REFUSED, record("timeout", None, "idle")).fruitless() == (
-        "none of 3 requests succeeded: HTTP 401: wrong key"
-    )
-
-
-def test_the_worst_lag_is_kept() -> None:
-    made = Tally()
-    for lag_s in (0.001, 0.5, None, 0.01):
-        made.add(record(), lag_s)
-    assert made.worst_lag_s == 0.5
-
-
-def test_a_line_of_progress_says_stage_counts_and_medians() -> None:
-    stage = Stage(name="s", arrivals=Closed(streams=1), requests=9)
-    made, figures = StageCounts(stage, started=4, ended=3, failed=1), TierFigures(["a", "b"])
-    for seen in (record(), record(), record(), REFUSED):
-        figures.add(seen)
-    assert line(made, figures) == "s: 3/9 requests, 1 in flight, 1 failed | a: TTFT 250 ms, 20.0 tokens/s"
-    assert line(made, TierFigures(["a"]), ended=True) == "s: 3/9 requests, 1 failed"
