@@ -4,6 +4,7 @@ import math
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -381,3 +382,10 @@ def test_names_follow_the_conventions(tmp_path_factory: pytest.TempPathFactory) 
     assert {name for name, kind in types.items() if kind == "histogram"} == {
         f"tierscope_{name}" for name in (*HISTOGRAMS, LAG)
     }
+
+
+def test_the_documentation_names_every_metric_with_its_type_and_no_other() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "watching.md").read_text("utf-8")
+    documented = dict(re.findall(r"^\| `(tierscope_\w+)` \| (\w+) \|", text, re.MULTILINE))
+    shown = dict(re.findall(r"^# TYPE (\S+) (\S+)$", render(fresh()).decode(), re.MULTILINE))
+    assert documented == shown
