@@ -184,11 +184,16 @@ def reseed(plan: Plan, seed: int) -> Plan:
 
 
 def ending(plan: Plan, until: str) -> Plan:
-    """Return the same plan with another end: ``stages`` or ``verdict``; BadInputError for any other."""
-    for known in ENDS:
-        if until == known:
-            return msgspec.structs.replace(plan, control=msgspec.structs.replace(plan.control, until=known))
-    raise BadInputError(f"--until: {until!r} is not allowed; expected {' or '.join(ENDS)}")
+    """Return the same plan with another end, ``stages`` or ``verdict``.
+
+    Raises BadInputError for any other, and where the plan cannot end so.
+    """
+    known = next((end for end in ENDS if end == until), None)
+    if known is None:
+        raise BadInputError(f"--until: {until!r} is not allowed; expected {' or '.join(ENDS)}")
+    ended = msgspec.structs.replace(plan, control=msgspec.structs.replace(plan.control, until=known))
+    _check_end(ended, where=f"--until {until}: plan {plan.name}")
+    return ended
 
 
 def folder_of(name_or_path: str) -> Path:
@@ -221,6 +226,24 @@ def check(plan: Plan, *, where: str) -> None:
         _check_json(tier.body, where=f"{where}: tiers[{place}].body")
     _refuse_twice([str(tokens) for tokens in plan.workload.classes], "workload.prompt_tokens", where)
     plan_workload.check(plan.workload, [tier.name for tier in plan.tiers], where=f"{where}: workload")
+    _check_end(plan, where=f"{where}: control.until")
+
+
+def _check_end(plan: Plan, *, where: str) -> None:
+    """Refuse to end at a verdict that cannot be reached, or at looks that cannot be planned."""
+    if plan.control.until != "verdict":
+        return
+    if len(plan.tiers) < 2:
+        raise BadInputError(f"{where}: verdict needs two tiers to compare, and there is one")
+    measured = [stage for stage in plan.stages if not stage.warmup]
+    if not measured:
+        raise BadInputError(f"{where}: verdict needs a stage that is measured, and all are warm-up")
+    for stage in measured:
+        if stage.requests is None:
+            raise BadInputError(
+                f"{where}: verdict needs requests in each measured stage, because looks are shares of them; "
+                f"stage {stage.name} has none"
+            )
 
 
 def _check_json(value: Any, *, where: str) -> None:

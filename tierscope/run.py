@@ -71,8 +71,8 @@ def run_plan(
     if linger_s is not None:
         locust_options = ["--linger-s", str(linger_s), *locust_options]
     watched = loaded.control.until == "verdict"
-    if watched:
-        verdicts.check(loaded, web=web)
+    if watched and web:
+        raise BadInputError("--until verdict: runs that a web page starts and stops are not looked at")
     folder = new_run_folder(out, loaded)
     watch = verdicts.Watch(folder) if watched else None
     print(f"{loaded.name}: {target.url}, model {target.model}; recording to {folder}")

@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from loadtest import records
-from loadtest.plan import Plan
 from loadtest.tail import Tail
-from tierscope.errors import BadInputError
 
 if TYPE_CHECKING:
     from analysis.model import Verdict
@@ -103,21 +101,6 @@ class Watch:
         assert self._info is not None
         self._parts = [table.concatenate(self._parts)]
         return verdict_so_far(load.from_requests([self._folder], [self._info], self._parts[0], []))
-
-
-def check(plan: Plan, *, web: bool = False) -> None:
-    """Refuse a plan that cannot be stopped at its verdict. Raises BadInputError in one line."""
-    from analysis import sequential
-
-    if web:
-        raise BadInputError("--until verdict: runs that a web page starts and stops are not looked at")
-    if len(plan.tiers) < 2:
-        raise BadInputError(f"--until verdict: plan {plan.name} has one tier; expected two to be compared")
-    if sequential.planned_requests(plan) is None:
-        raise BadInputError(
-            f"--until verdict: plan {plan.name} has a stage that ends by time alone; "
-            "expected requests in each stage, because looks are planned as shares of them"
-        )
 
 
 @contextmanager

@@ -201,23 +201,6 @@ def test_what_goes_wrong_while_looking_is_told_after_the_run_and_ends_none(
     assert happened == ["ended by itself"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [({"tiers": (plans.Tier(name="only"),)}, "has one tier"), ({"stages": None}, "ends by time alone")],
-)
-def test_a_plan_that_cannot_be_stopped_at_a_verdict_is_refused_in_one_line(
-    changes: dict[str, object], words: str
-) -> None:
-    plan = plan_of()
-    if "stages" in changes:
-        by_time = msgspec.structs.replace(plan.stages[1], requests=None, duration_s=60.0)
-        changes = {"stages": (plan.stages[0], by_time)}
-    with pytest.raises(BadInputError, match=words) as caught:
-        until.check(msgspec.structs.replace(plan, **changes))
-    assert "\n" not in str(caught.value)
-    until.check(plan)
-
-
 def test_a_look_is_told_above_what_is_drawn_of_the_run() -> None:
     shown = io.StringIO()
     view = LiveView(Console(file=shown, force_terminal=True, width=80))
