@@ -311,6 +311,14 @@ def test_parts_together_send_what_one_process_sends(stage: str) -> None:
     assert together == whole
 
 
+def test_a_part_of_an_open_loop_keeps_the_instants_that_are_its_own() -> None:
+    for part in (Part(0, 3), Part(2, 3)):
+        made = Driven(text(constant(200.0, 20)), quick).run({0: part}).of("s0")
+        assert [one.index for one in made] == list(range(part.number, 20, 3))
+        start_ns = made[0].scheduled_ns - 5_000_000 * part.number
+        assert [one.scheduled_ns - start_ns for one in made] == [5_000_000 * one.index for one in made]
+
+
 def test_a_stage_is_not_over_while_its_first_requests_are_still_made() -> None:
     """Locust asks whether a stage is over from the moment its users are there."""
     timed = "duration_s = 0.05\narrivals = { kind = 'closed', streams = 8 }"
