@@ -155,7 +155,27 @@ def test_a_ceiling_without_a_price_is_refused_before_anything_is_sent(go: Go, se
     assert not ended.folder.exists()
 
 
-# Waiting, and speaking to several
+# Conversations, waiting, and speaking to several
+
+
+@pytest.mark.parametrize("kind", ["open", "closed"])
+def test_conversations_grow_as_long_as_the_plan_aims_at(go: Go, kind: str) -> None:
+    """The server counts the words of all that is resent, its own answers included."""
+    steady = "requests = 24\narrivals = { kind = 'poisson', rate_per_s = 30.0 }"
+    sessions = "[workload.sessions]\nturns = 4\nturn_tokens = 10\nswitch_turn = 2\nswitch_tier = 'fast'"
+    stage = steady if kind == "open" else closed(24)
+    run = go(stage, workload=f"{COUNTED}\n{sessions}").run()
+    assert len(run.records) == 24
+    assert {record.session for record in run.records} == {f"only-{number}" for number in range(6)}
+    for record in run.records:
+        assert record.outcome == "ok"
+        assert record.prompt_tokens == record.prompt_class_tokens
+        assert record.turn == record.index % 4
+    opening = {record.session: record for record in run.records if record.turn == 0}
+    for record in run.records:
+        first = opening[record.session]
+        assert record.prompt_class_tokens == first.prompt_class_tokens + 15 * record.turn
+        assert record.requested_tier == ("fast" if record.turn >= 2 else first.requested_tier)
 
 
 @pytest.mark.parametrize("kind", ["open", "closed"])
