@@ -146,11 +146,11 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     lost: str = ""
     """Why the run went on without it, or why records of it are missing; empty if all went well."""
     clock_offset_ns: int = 0
-    """How far its monotonic clock was ahead of the master's, by which its instants were moved; 0 on one machine,
-    where the two are one clock."""
+    """How far its monotonic clock was ahead of the master's, by which its instants were moved; 0 on one
+    machine, where the two are one clock."""
     clock_error_ns: int = 0
-    """The most by which its instants can lie beside the master's axis: half of the quickest round trip, and how
-    far the clocks drifted apart while the run lasted. Durations within one record do not suffer from it."""
+    """The most by which its instants can lie beside the master's axis: half of the quickest round trip, and
+    how far the clocks drifted apart while the run lasted. Durations within one record do not suffer from it."""
 
 
 class PromptCounting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,8 +159,8 @@ class PromptCounting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     tokens_per_word: float
     overhead_tokens: float
     source: CountingSource
-    """Measured before the first stage, stated by the plan, counted by a tokenizer (both numbers are then of no
-    account), or assumed because the server told no usage."""
+    """Measured before the first stage, stated by the plan, counted by a tokenizer (both numbers are then of
+    no account), or assumed because the server told no usage."""
     note: str = ""
     achieved_error_p50_ratio: float | None = None
     """Median of abs(prompt_tokens / aimed − 1) over the run's requests; None if the server counted none."""
