@@ -150,7 +150,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     machine, where the two are one clock."""
     clock_error_ns: int = 0
     """The most by which its instants can lie beside the master's axis: half of the quickest round trip, and
-    how far the clocks drifted apart while the run lasted. Durations within one record do not suffer from it."""
+    how far the clocks drifted apart while the run lasted. Durations within one record do not suffer."""
 
 
 class PromptCounting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
