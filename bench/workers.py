@@ -42,7 +42,7 @@ name = "open"
 duration_s = 3
 arrivals = { kind = "poisson", rate_per_s = 40 }
 """
-STOPS_S = (0.6, 1.2, 4.0, 5.0, 0.9)
+STOPS_S = (0.6, 1.2, 5.0, 6.0, 0.9)
 """When the second, fourth, … run is stopped, from its first answer on."""
 SETTLE_S = 20.0
 HEADER = "  run  ended         server  records  cancelled  Locust  page  workers"

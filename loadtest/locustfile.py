@@ -69,7 +69,7 @@ def add_arguments(parser: Any) -> None:
         "--scrape", metavar="URL", help="Record the server's own metrics from there; auto: where they are."
     )
     option("--status-fd", metavar="N", help="Write how the run stands there, a line of JSON a second.")
-    option("--workers", metavar="N", help="Send from so many processes on this machine.")
+    option("--workers", default="0", metavar="N", help="Send from so many processes on this machine.")
     option("--parent-pid", metavar="PID", help="End soon after this process, whose child this one is.")
     option("--until", metavar="WHAT", help="Overrides the plan's end: stages, or verdict (SIGUSR1 ends it).")
     option("--prices", metavar="FILE", help="A price file, laid over the shipped book.")
@@ -80,18 +80,23 @@ def add_arguments(parser: Any) -> None:
     )
     parser.set_defaults(loglevel="WARNING")
     if not {"-h", "--help"} & set(sys.argv):
-        options, _ = parser.parse_known_args()
-        if options.parent_pid is not None:
-            parent.end_with(_number("--parent-pid", options.parent_pid, 2**31))
-        if options.processes:
-            _refuse("--processes is not supported; expected --workers N, or --master and --worker")
-        if options.workers is not None:
-            _lead(parser, _number("--workers", options.workers, _MOST_WORKERS))
+        try:
+            _look_ahead(parser)
+        except BadInputError as error:
+            _refuse(str(error))
 
 
-def _lead(parser: Any, workers: int) -> None:
-    """Make this process the master of workers on this machine, which it starts once it has a port."""
-    if workers:
+def _look_ahead(parser: Any) -> None:
+    """Do what must be done before Locust acts on its options: it forks, and workers wait for their master."""
+    options, _ = parser.parse_known_args()
+    if options.processes:
+        raise BadInputError("--processes is not supported; expected --workers N, or --master and --worker")
+    if options.parent_pid is not None:
+        parent.end_with(_number("--parent-pid", options.parent_pid, 2**31))
+    workers = _number("--workers", options.workers, _MOST_WORKERS)
+    if workers and options.worker:
+        raise BadInputError("--workers: has no meaning for a --worker; its master starts them")
+    if workers:  # this process leads them, and starts them once it has a port
         parser.set_defaults(master=True, master_bind_host="127.0.0.1", master_bind_port=0)
 
 
@@ -115,7 +120,7 @@ def _compose_session(environment: Any) -> None:
     try:
         _configure(environment, 1)  # refuses bad input now, not when "start" is pressed
         found = _choose_stamps(options)
-        muster = distribution.lead(environment, _number("--workers", options.workers or "0", _MOST_WORKERS))
+        muster = distribution.lead(environment, _number("--workers", options.workers, _MOST_WORKERS))
         session = Session(environment, found, lambda number: _configure(environment, number), muster)
         port = _number("--metrics-port", options.metrics_port, 65535)
         if options.status_fd is not None:

@@ -99,7 +99,8 @@ class Session:
         self._to_open = True
         # Locust does nothing about users and a rate it was given before, however many users it has lost.
         self._stages += 1
-        self._asked = users, min(users, _MOST_SPAWNED_PER_S) + self._stages * 1e-6
+        most = max(users, self._environment.runner.user_count)  # it takes users away at this rate, too
+        self._asked = users, min(most, _MOST_SPAWNED_PER_S) + self._stages * 1e-6
         return self._asked
 
     def on_spawned(self, **_: Any) -> None:

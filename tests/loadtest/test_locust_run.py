@@ -243,3 +243,20 @@ def test_a_folder_that_holds_a_run_is_left_alone(start: Start, tmp_path: Path) -
     assert ended.code == 2
     assert ended.lines == [f"bad input: --out: {ended.folder} holds a run already; name another folder"]
     assert [path.read_text() for path in ended.folder.iterdir()] == ["precious"]
+
+
+def test_fewer_streams_follow_more_within_moments(start: Start) -> None:
+    stages = """
+[[stages]]
+name = "many"
+requests = 40
+arrivals = { kind = "closed", streams = 20 }
+[[stages]]
+name = "one"
+requests = 1
+arrivals = { kind = "constant", rate_per_s = 100.0 }
+"""
+    run = start(stages).end().run()
+    between_s = (run.records[-1].scheduled_ns - max(r.ended_ns for r in run.records[:-1])) / 1e9
+    assert len(run.records) == 41
+    assert between_s < 10  # Locust would take one user away a second
