@@ -230,6 +230,7 @@ class PlanRun:
             config.folder,
             zero_ns=self._clock.zero_ns,
             say=self._say,
+            is_over=lambda: bool(self.interrupted),
             key_of=config.target.api if own else "",
             insecure=config.insecure,
             ca_file=config.ca_file,

@@ -12,11 +12,12 @@ from gevent import subprocess
 from gevent.event import Event
 
 _FIRST_LOOK_S = 15.0  # two pages may be tried, for 5 s each
+_CHECK_S = 0.1
 _LAST_LOOK_S = 3.0
 
 
 class ServerWatch:
-    """Scrapes from its making, which waits for the first look, to ``close``.
+    """Scrapes from its making, which waits for the first look unless ``is_over``, to ``close``.
 
     ``say`` is told what a person should know.
     """
@@ -28,6 +29,7 @@ class ServerWatch:
         *,
         zero_ns: int,
         say: Callable[[str], None],
+        is_over: Callable[[], bool] = lambda: False,
         key_of: str = "",
         insecure: bool = False,
         ca_file: Path | None = None,
@@ -43,7 +45,9 @@ class ServerWatch:
         )
         self._looked = Event()
         self._reader = gevent.spawn(self._pass_on, say)
-        self._looked.wait(_FIRST_LOOK_S)
+        left = round(_FIRST_LOOK_S / _CHECK_S)
+        while not self._looked.wait(_CHECK_S) and not is_over() and left:
+            left -= 1
 
     def close(self) -> None:
         """Let it look a last time; one that does not end soon is killed."""

@@ -21,6 +21,7 @@ from loadtest.plan import Target
 from loadtest.records import read_run
 from loadtest.scrape import Page
 from loadtest.server_samples import ServerSamples, read
+from loadtest.server_watch import ServerWatch
 from tierscope.errors import BadInputError
 
 LIMIT_S = 60
@@ -301,6 +302,25 @@ def test_a_run_against_a_server_without_metrics_says_so_and_goes_on(server: Any,
     assert said[0].endswith("; none are recorded")
     assert len(read_run(tmp_path / "run").records) == 4
     assert all(one.trouble for one in found_in(tmp_path / "run").scrapes)
+
+
+def test_a_stop_does_not_wait_for_a_page_that_never_comes(tmp_path: Path) -> None:
+    asked_s: list[float] = []
+    go_on = threading.Event()
+
+    def answer(_: int) -> tuple[int, dict[str, str], bytes]:
+        asked_s.append(time.monotonic())
+        go_on.wait(LIMIT_S)
+        return 200, {}, PAGE
+
+    with serving(answer) as server:
+        watch = ServerWatch(
+            [server.url], tmp_path, zero_ns=0, say=lambda _: None, is_over=lambda: bool(asked_s)
+        )
+        watch.close()
+        took_s = time.monotonic() - asked_s[0]
+        go_on.set()
+    assert took_s < scrape.DEADLINE_S
 
 
 def test_a_url_that_is_none_is_one_line_and_nothing_begins(server: Any, tmp_path: Path) -> None:
