@@ -1,5 +1,6 @@
 """The metrics page as it is served, and how long it stays for those who read it."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ import gevent
 import pytest
 from gevent import socket
 
+from loadtest import page
 from loadtest.exposition import MetricsServer
 from loadtest.linger import Readers
 from loadtest.metrics import RunMetrics
@@ -53,6 +55,28 @@ def test_the_page_is_served_whole_and_nothing_else_is() -> None:
 def test_before_a_run_the_page_is_empty() -> None:
     with served(None) as server:
         assert "tierscope_" not in get(server.port).partition("\r\n\r\n")[2]
+
+
+def test_while_a_page_is_made_the_event_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow(metrics: RunMetrics) -> bytes:
+        began.set()
+        assert go_on.wait(30)  # which only the event loop can set
+        return f"started {metrics.in_flight}\n".encode()
+
+    metrics = RunMetrics(PLAN, Target(url="http://h", model="m"), "run-1", "kernel")
+    monkeypatch.setattr(page, "render", slow)
+    with served(metrics) as server:
+        reader = gevent.spawn(get, server.port)
+        for _ in range(3000):
+            if began.is_set():
+                break
+            gevent.sleep(0.01)
+        metrics.started("standard")  # after the copy was made: the page does not have it
+        go_on.set()
+        body = reader.get(timeout=30).partition("\r\n\r\n")[2]
+    assert body == "started {'standard': 0}\n"
 
 
 def test_nobody_who_came_is_nobody_to_wait_for() -> None:
