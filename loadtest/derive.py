@@ -63,12 +63,14 @@ def deliveries(record: RequestRecord) -> tuple[NDArray[np.int64], NDArray[np.int
     if ``output_tokens`` says there were more, the rest is spread over the deliveries after the first in
     proportion to their events (rounded so that the sum is right).
     """
-    events = np.asarray(record.event_ns, dtype=np.int64)
+    events = np.array(record.event_ns, dtype=np.int64)
     if events.size == 0:
         return events, events
+    if record.event_tokens is None and (events[1:] != events[:-1]).all():  # as nearly always
+        return events, _spread(np.ones(events.size, dtype=np.int64), record.output_tokens)
     starts = np.flatnonzero(np.diff(events, prepend=events[0] - 1))
     if record.event_tokens is not None:
-        tokens = np.add.reduceat(np.asarray(record.event_tokens, dtype=np.int64), starts)
+        tokens = np.add.reduceat(np.array(record.event_tokens, dtype=np.int64), starts)
         kept = tokens > 0
         kept[0] = True
         return events[starts][kept], tokens[kept]
@@ -83,11 +85,12 @@ def itl(record: RequestRecord) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """
     instants, tokens = deliveries(record)
     counts = tokens[1:]
-    return np.diff(instants) / (counts * _NS_PER_S), counts
+    return (instants[1:] - instants[:-1]) / (counts * _NS_PER_S), counts
 
 
 def _spread(tokens: NDArray[np.int64], total: int | None) -> NDArray[np.int64]:
-    counted, later = int(tokens.sum()), int(tokens[1:].sum())
+    counted = int(tokens.sum())
+    later = counted - int(tokens[0])
     if total is None or total <= counted or later == 0:
         return tokens
     shares = np.cumsum(tokens[1:]) * ((total - int(tokens[0])) / later)
