@@ -84,7 +84,7 @@ class Crew:
         self._next_index = first_index
         clients = self._muster.gather(unless=lambda: self._stopped)
         if self._stopped:
-            return
+            raise RunFailedError("stopped while its workers were gathered")
         self._members = {
             client: Member(str(number), client, self._muster.pid(client))
             for number, client in enumerate(clients)
@@ -286,7 +286,8 @@ class Crew:
         if member.done is None:
             self._next_index += _UNSEEN_INDEXES
         self._muster.drop(member.client)
-        self._say(f"{_who(member)} was lost: {why}; the run goes on without it and will be partial")
+        host = member.client.rpartition("_")[0]  # for people, not for run.json
+        self._say(f"{_who(member)} on {host} was lost: {why}; the run goes on without it, and is partial")
 
 
 def _who(member: Member) -> str:

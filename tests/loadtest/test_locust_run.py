@@ -260,3 +260,17 @@ arrivals = { kind = "constant", rate_per_s = 100.0 }
     between_s = (run.records[-1].scheduled_ns - max(r.ended_ns for r in run.records[:-1])) / 1e9
     assert len(run.records) == 41
     assert between_s < 10  # Locust would take one user away a second
+
+
+def test_two_stops_end_a_run_at_once_and_keep_what_was_recorded(start: Start) -> None:
+    started = start(LONG)
+    lines = started.folder / "requests-0.jsonl"
+    started.wait_for(lambda: lines.exists() and lines.stat().st_size > 0)
+    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):  # both are heard together
+        started.process.send_signal(number)
+    ended = started.end()
+    assert ended.code == 3
+    assert ended.lines[-1] == f"stopped at once; what was recorded is in {ended.folder}"
+    run = ended.run()
+    assert (run.info.status, run.info.status_detail, run.notes) == ("partial", "stopped at once", [])
+    assert run.records
