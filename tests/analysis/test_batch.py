@@ -85,3 +85,9 @@ def test_a_tier_that_is_not_faster_says_nothing_of_batches() -> None:
 def test_ratios_that_no_growing_step_can_have_give_no_share() -> None:
     assert math.isnan(batch.batch_share(2.5, 1.0))
     assert math.isnan(batch.batch_share(2.5, 2.0))  # the step would shrink by more than the batch
+
+
+def test_bounds_are_at_the_level_of_the_ratio_they_come_from() -> None:
+    ratio = Estimate(value=2.5, low=2.2, high=2.8, level=0.9981)
+    found = [batch.from_step_ratio(ratio, names=NAMES), *batch.from_prices(ratio, 2.0, names=NAMES)]
+    assert {answer.estimate.level for answer in found} == {0.9981}
