@@ -241,3 +241,18 @@ def test_the_web_ui_leads_workers_too_and_a_second_start_is_a_second_run(start: 
     started.process.send_signal(signal.SIGINT)
     assert started.end().code == 0
     wait_until_gone(pids)
+
+
+def test_a_run_that_is_concluded_lets_every_worker_finish_what_it_began(
+    start: Start, server: Any, tmp_path: Path
+) -> None:
+    started = start(LONG, workers=2, extra=stats(tmp_path))
+    started.wait_for(lambda: len(server.requests) > 30)
+    started.process.send_signal(signal.SIGUSR1)  # as whoever looks on does when the answer is known
+    ended = started.end()
+    assert ended.code == 0, ended.lines
+    run = check_all_agree(ended, server)
+    assert run.info.status == "complete"
+    assert "stopped" in run.info.status_detail
+    assert {record.outcome for record in run.records} == {"ok"}
+    assert len(run.records) < 1000
