@@ -8,14 +8,16 @@ import pytest
 
 from grafana.dashboards import DASHBOARDS, FOLDER, text
 from loadtest.metrics import RunMetrics
+from loadtest.page import render
 from loadtest.plan import Target, load
 
 # Units that grafana/dashboard-linter knows and we use. Left out of its rule: units "suffix: …", which Grafana
 # draws and the linter's list cannot hold; Grafana has no unit for tokens per second.
 LINTER_UNITS = {"s", "none", "short", "percentunit", "reqps"}
-FAMILIES = list(RunMetrics(load("ab"), Target(url="http://127.0.0.1", model="m"), "run", "kernel").collect())
-HISTOGRAMS = {family.name for family in FAMILIES if family.type == "histogram"}
-METRICS = {family.name + ("_total" if family.type == "counter" else "") for family in FAMILIES}
+PAGE = render(RunMetrics(load("ab"), Target(url="http://127.0.0.1", model="m"), "run", "kernel")).decode()
+FAMILIES = dict(re.findall(r"^# TYPE (\S+) (\S+)$", PAGE, re.MULTILINE))
+HISTOGRAMS = {name for name, kind in FAMILIES.items() if kind == "histogram"}
+METRICS = set(FAMILIES)
 
 Json = dict[str, Any]
 FILES = {name: json.loads((FOLDER / f"{name}.json").read_text("utf-8")) for name in DASHBOARDS}
