@@ -78,9 +78,9 @@ class Ledger:
         self._figures = progress.StageFigures(())
         self._recorder: Recorder | None = None
 
-    def open(self, info: RunInfo) -> None:
-        """Open the run folder. Raises BadInputError if it cannot be had."""
-        self._recorder = Recorder(self._config.folder, info)
+    def open(self, info: RunInfo, *, leads: bool = False) -> None:
+        """Open the run folder; ``leads`` says that others send. Raises BadInputError if it cannot be had."""
+        self._recorder = Recorder(self._config.folder, info, leads=leads)
         for record in self._early:
             self._recorder.append(record)
         self._early.clear()

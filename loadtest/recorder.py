@@ -25,42 +25,40 @@ from loadtest.records import (
 from tierscope.errors import BadInputError, RunFailedError
 
 _PARQUET_S = 600
-_OWN = "0"
-"""The name of the file that this process's own records, or those of the first worker, go to."""
+_MASTER = "master"
+"""Names the file of the few records that a process makes which leads others: calibration."""
 
 
 class Recorder:
-    """Opens a folder for one run. Raises BadInputError if it cannot be written or holds a run already."""
+    """Opens a folder for one run. Raises BadInputError if it cannot be written or holds a run already.
 
-    def __init__(self, folder: Path, info: RunInfo) -> None:
+    A process that ``leads`` others, which send, has a file for the lines of each of them.
+    """
+
+    def __init__(self, folder: Path, info: RunInfo, *, leads: bool = False) -> None:
         self.folder = folder
         self._info = info
+        self._writers: dict[str, RecordWriter] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if (folder / RUN_FILE).exists() or any(folder.glob("requests-*.jsonl")):
                 raise BadInputError(f"--out: {folder} holds a run already; name another folder")
             write_info(folder, info)
-            self._writer = RecordWriter(folder)
-            self._writers = {_OWN: self._writer}
+            if not leads:
+                self._writers[_MASTER] = RecordWriter(folder)
         except OSError as error:
             raise BadInputError(f"--out: {folder} cannot be written: {error.strerror}") from error
 
     def append(self, record: RequestRecord) -> None:
-        """Keep a record until the next flush."""
-        self._writer.append(record)
+        """Keep a record that this process made until the next flush."""
+        self._of(_MASTER).append(record)
 
     def append_lines(self, lines: bytes, worker: str) -> None:
         """Keep records that a worker made lines of, for a file of its own, until the next flush.
 
         Raises RunFailedError if there can be no such file.
         """
-        writer = self._writers.get(worker)
-        if writer is None:
-            try:
-                writer = self._writers[worker] = RecordWriter(self.folder, worker)
-            except OSError as error:
-                raise RunFailedError(f"{self.folder} cannot be written: {error.strerror}") from error
-        writer.append_lines(lines)
+        self._of(worker).append_lines(lines)
 
     def flush(self) -> None:
         """Put what was kept on disk. Raises RunFailedError in one line if the disk does not take it."""
@@ -107,6 +105,16 @@ class Recorder:
         except OSError as error:
             trouble = trouble or f"{self.folder / RUN_FILE} cannot be written: {error.strerror}"
         return trouble
+
+    def _of(self, name: str) -> RecordWriter:
+        """The writer of that name, opened when it is first needed."""
+        writer = self._writers.get(name)
+        if writer is None:
+            try:
+                writer = self._writers[name] = RecordWriter(self.folder, name)
+            except OSError as error:
+                raise RunFailedError(f"{self.folder} cannot be written: {error.strerror}") from error
+        return writer
 
 
 def pack(folder: Path, run: Callable[..., Any] = subprocess.run) -> str:

@@ -93,7 +93,8 @@ class PlanRun:
                 environment=environment()
                 | {"monotonic_zero_ns": str(self._clock.zero_ns)}
                 | ({"proxies": "; ".join(detours)} if detours else {}),
-            )
+            ),
+            leads=self._crew is not None,
         )
         self._watching = Watching(self._clock.now_ns)
         self._server_watch = self._watch_server() if self.config.scrape else None

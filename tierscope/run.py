@@ -145,8 +145,9 @@ def start_locust(
         else:
             child.kill()
 
-    # Under nohup SIGHUP is ignored, and stays so.
-    heard = {number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN}
+    heard = set(_STOPPING)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup, and so it stays
+        heard.remove(signal.SIGHUP)
     before = {number: signal.signal(number, pass_on) for number in heard}
     try:
         child = _start(argv, cpu=cpu, **(view.popen if view else {}))
