@@ -62,7 +62,8 @@ class LiveView:
         """Draw what the child tells, until it ends."""
         os.close(self._write_fd)  # the child's alone from here on: its end is the pipe's
         self._write_fd = -1
-        self._live.start()
+        with contextlib.suppress(OSError):  # a terminal that has gone away already
+            self._live.start()
         statuses = os.fdopen(self._read_fd, "rb")
         self._read_fd = -1
         for work, stream in ((self._draw, statuses), (self._pass_on, child.stderr)):
@@ -78,7 +79,7 @@ class LiveView:
         """Draw no more; lines that are still to come from the child come first."""
         for thread in self._threads:
             thread.join(_END_S)
-        with contextlib.suppress(OSError):  # a terminal that has gone away
+        with contextlib.suppress(OSError):
             self._live.stop()
         for fd in (self._read_fd, self._write_fd):
             if fd >= 0:
@@ -86,17 +87,18 @@ class LiveView:
         self._read_fd = self._write_fd = -1
 
     def _draw(self, lines: IO[bytes]) -> None:
-        with lines, contextlib.suppress(OSError):
+        with lines:
             for line in lines:
                 if (status := decode_line(line)) is not None:
-                    self._live.update(render(status), refresh=True)
+                    with contextlib.suppress(OSError):  # read on: the child must not wait for us
+                        self._live.update(render(status), refresh=True)
 
     def _pass_on(self, lines: IO[bytes]) -> None:
-        with lines, contextlib.suppress(OSError):
+        with lines:
             for line in lines:
-                self._console.print(
-                    Text(line.decode("utf-8", "backslashreplace").rstrip("\n")), soft_wrap=True
-                )
+                text = Text(line.decode("utf-8", "backslashreplace").rstrip("\n"))
+                with contextlib.suppress(OSError):
+                    self._console.print(text, soft_wrap=True)
 
 
 def open_view() -> LiveView | None:

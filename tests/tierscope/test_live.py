@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -169,6 +170,31 @@ def test_no_color_takes_the_colours_away() -> None:
 def test_damaged_lines_are_passed_over() -> None:
     _, text = shown(b'{"at_s": 1}\n\xff\n[]\n' + encode_line(STATUS), {"TERM": "xterm"})
     assert "stage 2/3 compare" in text
+
+
+class Gone:
+    """A terminal that went away."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, _: str) -> int:
+        raise OSError(5, "Input/output error")
+
+    def flush(self) -> None:
+        raise OSError(5, "Input/output error")
+
+
+def test_a_terminal_that_goes_away_does_not_hold_the_child_up() -> None:
+    gone: Any = Gone()
+    view = LiveView(Console(file=gone, force_terminal=True, _environ={"TERM": "xterm"}))
+    talk = "import sys\nfor _ in range(3000): print('a line of a run' * 4, file=sys.stderr)"
+    child = subprocess.Popen([sys.executable, "-c", talk], **view.popen)  # far more than a pipe holds
+    view.follow(child)
+    assert child.wait(30) == 0
+    view.close()
 
 
 def test_only_a_terminal_that_can_gets_a_view() -> None:
