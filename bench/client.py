@@ -25,7 +25,7 @@ from pathlib import Path
 from bench import cases, limits, machine, peers
 from bench.cases import CASES, QUICK, SHOWN, Case, Figures
 
-PARTS = ("streams", "saturation", "lag", "short", "start", "peers")
+PARTS = ("streams", "saturation", "lag", "short", "memory", "start", "peers")
 LEVELS = (500, 1000, 1250, 1500, 1750, 2000)
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1, help="of each row; medians and ranges are printed")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run; default: all")
     parser.add_argument("--case", help="rows whose name holds this, of the first part")
-    parser.add_argument("--requests", type=int, default=200_000, help="of the part `short`")
+    parser.add_argument("--requests", type=int, default=200_000, help="of the part `memory`")
     parser.add_argument("--peers", type=Path, default=peers.FOLDER, help=f"default: {peers.FOLDER}")
     options = parser.parse_args()
     cores = machine.cores()
@@ -63,7 +63,9 @@ def full(options: argparse.Namespace, cores: tuple[int, int]) -> dict[str, list[
         elif part == "lag":
             limits.schedule_lag(cores, seconds=10)
         elif part == "short":
-            limits.short_requests(cores, options.requests)
+            limits.short_requests(cores)
+        elif part == "memory":
+            limits.memory(cores, options.requests)
         elif part == "start":
             limits.start_up(cores, max(3, options.repeats))
         else:

@@ -178,14 +178,14 @@ def table(
             print(f"{name:15s} was not measured: {error}", flush=True)
 
 
-def install(folder: Path, only: Sequence[str] = ()) -> None:
+def install(folder: Path, python: str, only: Sequence[str] = ()) -> None:
     """Make an environment for each tool, and the tokenizer all use. One that fails is said and left out."""
     for name in only or PACKAGES:
         done = folder / name / "installed"
         if not done.exists():
             print(f"installing {name}", flush=True)
             try:
-                _install(name, folder / name)
+                _install(name, folder / name, python)
             except (OSError, subprocess.CalledProcessError) as error:
                 print(f"{name} could not be installed: {error}")
                 continue
@@ -196,8 +196,8 @@ def install(folder: Path, only: Sequence[str] = ()) -> None:
             subprocess.run(argv, check=True)
 
 
-def _install(name: str, place: Path) -> None:
-    subprocess.run([_python(name), "-m", "venv", str(place)], check=True)
+def _install(name: str, place: Path, python: str) -> None:
+    subprocess.run([python, "-m", "venv", str(place)], check=True)
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q"]
     *before, tool = PACKAGES[name]
     if before:
@@ -218,11 +218,6 @@ def _install(name: str, place: Path) -> None:
     subprocess.run([*pip, *rest], check=True)
 
 
-def _python(name: str) -> str:
-    """The interpreter for a tool: inference-perf needs 3.12."""
-    return "python3.12" if name == "inference-perf" and sys.version_info < (3, 12) else sys.executable
-
-
 def _last_line(log: Path) -> str:
     lines = [text for text in log.read_text("utf-8", "replace").splitlines() if text.strip()]
     return lines[-1].strip()[:200] if lines else "it said nothing"
@@ -234,12 +229,13 @@ def main() -> None:
     )
     parser.add_argument("--peers", type=Path, default=FOLDER, help=f"default: {FOLDER}")
     parser.add_argument("--install", action="store_true", help="make what is missing (network, GBs)")
+    parser.add_argument("--python", default=sys.executable, help="for --install; inference-perf needs 3.12")
     parser.add_argument("--only", nargs="+", choices=tuple(COMMANDS), default=())
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--waves", type=int, default=3)
     options = parser.parse_args()
     if options.install:
-        install(options.peers, options.only)
+        install(options.peers, options.python, options.only)
     cores = machine.cores()
     os.sched_setaffinity(0, {cores[0]})
     print(machine.describe())
