@@ -1,4 +1,4 @@
-"""The arrows between rooms hold: each module is imported in a fresh interpreter and sys.modules is looked at.
+"""The arrows between rooms hold: a process of its own imports each module and looks at sys.modules.
 
 A module is pure unless it stands in ``MAY`` below, with what it may load besides numpy and msgspec.
 """
@@ -6,6 +6,7 @@ A module is pure unless it stands in ``MAY`` below, with what it may load beside
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,11 +76,43 @@ def modules(room: str) -> list[str]:
     return [name for name in names if not name.endswith(("__init__", "__main__"))]
 
 
+# Forks off a child for each module: what every module may load, and nothing else, is there already.
+FORKING = """
+import importlib, json, os, sys
+import msgspec, numpy
+for module in sys.argv[1:]:
+    out, into = os.pipe()
+    if os.fork() == 0:
+        try:
+            importlib.import_module(module)
+            found = sorted(sys.modules)
+        except BaseException as error:
+            found = [f"{module} cannot be imported: {error!r}"]
+        os.write(into, json.dumps(found).encode())
+        os._exit(0)
+    os.close(into)
+    with os.fdopen(out, "rb") as pipe:
+        print(json.dumps([module, json.loads(pipe.read())]), flush=True)
+    os.wait()
+"""
+
+
+@cache
+def loaded() -> dict[str, set[str]]:
+    """Names in sys.modules after importing each module in a process that had not."""
+    every = [module for room in (*ROOMS, "tierscope") for module in modules(room)]
+    command = [sys.executable, "-c", FORKING, *every]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    found = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert set(found) == set(every)
+    return {module: set(names) for module, names in found.items()}
+
+
 def loaded_by(module: str) -> set[str]:
-    """Names in sys.modules after importing one module in an interpreter of its own."""
-    code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    """Names in sys.modules after importing one module."""
+    names = loaded()[module]
+    assert module in names, names
+    return names
 
 
 def top(names: set[str]) -> set[str]:
@@ -91,19 +124,19 @@ def top(names: set[str]) -> set[str]:
 )
 def test_a_module_loads_nothing_heavy_that_it_is_not_known_for(module: str) -> None:
     room = module.partition(".")[0]
-    loaded = loaded_by(module)
-    heavy = top(loaded) & set(HEAVY)
+    found = loaded_by(module)
+    heavy = top(found) & set(HEAVY)
     if room != "grafana" and not MAY.get(module, set()) & {"locust"}:  # locust itself loads what it likes
         assert heavy <= MAY.get(module, set()), f"{module} loads {sorted(heavy)}"
-    strangers = top(loaded) & ({*ROOMS} - {room})
+    strangers = top(found) & ({*ROOMS} - {room})
     assert not strangers, f"{module} imports the room {sorted(strangers)}"
 
 
 @pytest.mark.parametrize("module", modules("analysis"))
 def test_analysis_knows_only_the_pure_modules_of_other_rooms(module: str) -> None:
-    loaded = loaded_by(module)
-    assert not top(loaded) & {"gevent", "locust", "aiohttp", "prometheus_client"}
-    others = {n for n in loaded if n.partition(".")[0] in {"loadtest", "mockserver", "grafana"} and "." in n}
+    found = loaded_by(module)
+    assert not top(found) & {"gevent", "locust", "aiohttp", "prometheus_client"}
+    others = {n for n in found if n.partition(".")[0] in {"loadtest", "mockserver", "grafana"} and "." in n}
     # What those modules import inside their own rooms is theirs to decide.
     direct = {n for n in others if n in direct_imports(module)}
     assert direct <= ANALYSIS_MAY, f"{module} imports {sorted(direct - ANALYSIS_MAY)}"
