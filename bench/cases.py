@@ -20,7 +20,7 @@ PLAN = """
 name = "bench"
 [workload]
 prompt_tokens = [16]
-output_tokens = {tokens}
+output_tokens = {length}
 tokens_per_word = 1.0
 [[stages]]
 name = "warmup"
@@ -44,6 +44,8 @@ class Case:
     waves: int
     grid: bool = False
     halved: bool = False
+    spread: bool = False
+    """Lengths from half to one and a half times the usual one, so that streams do not end together."""
     stamps: str = ""
     """``user`` forces stamps of the client's own clock."""
 
@@ -51,6 +53,16 @@ class Case:
     def pace(self) -> Pace:
         """How the server answers."""
         return Pace(gap_ms=self.gap_ms, grid=self.grid)
+
+    @property
+    def plan(self) -> str:
+        """What the client is to run, in TOML."""
+        length = f'{{ kind = "uniform", minimum = {TOKENS // 2}, maximum = {TOKENS * 3 // 2} }}'
+        return PLAN.format(
+            length=length if self.spread else TOKENS,
+            streams=self.streams,
+            requests=self.streams * self.waves,
+        )
 
 
 class Figures(NamedTuple):
@@ -76,6 +88,7 @@ CASES = (
     Case("256 streams", 256, 30, 4),
     Case("500 streams", 500, 30, 4),
     Case("2,000 streams", 2000, 40, 3),
+    Case("2,000, spread", 2000, 40, 3, spread=True),
     Case("500, one grid", 500, 30, 3, grid=True),
     Case("2,000, one grid", 2000, 100, 2, grid=True),
     Case("500, half a core", 500, 30, 3, halved=True),
@@ -98,10 +111,9 @@ def measure(case: Case, cores: tuple[int, int], *, raw: bool) -> Figures:
     if raw:
         with reference_server(case.pace, server_cpu) as reference:
             raw_us = run_raw(reference.url, client_cpu, case.streams, case.streams * 2)
-    plan = PLAN.format(tokens=TOKENS, streams=case.streams, requests=case.streams * case.waves)
     extra = ("--stamps", case.stamps) if case.stamps else ()
     with reference_server(case.pace, server_cpu) as reference:
-        done = drive(plan, reference.url, client_cpu, extra=extra, halved=case.halved)
+        done = drive(case.plan, reference.url, client_cpu, extra=extra, halved=case.halved)
     records = [record for record in done.run.records if not record.warmup]
     client = done.run.info.client
     assert client is not None
@@ -155,10 +167,9 @@ def line(case: Case, runs: Sequence[Figures]) -> str:
     )
     if len(runs) == 1:
         return row
-    spread = f"µs/token {min(cpu_us):.1f}–{max(cpu_us):.1f}"
-    return f"{row}\n{'':17s}  {len(runs)} runs: {spread}" + (
-        f", × raw {min(ratios):.2f}–{max(ratios):.2f}" if ratios else ""
-    )
+    spread = f"{len(runs)} runs: µs/token {min(cpu_us):.1f}–{max(cpu_us):.1f}"
+    spread += f", × raw {min(ratios):.2f}–{max(ratios):.2f}" if ratios else ""
+    return f"{row}\n{'':17s}  {spread}"
 
 
 def last_line(case: Case, runs: Sequence[Figures]) -> str:

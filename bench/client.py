@@ -13,9 +13,10 @@ another. Printed per number of streams, errors as absolute values against the se
 - the error of the first token's stamp alone, the share of tokens that came in one read with an earlier one;
 - the server's own lateness and load: where its core is full, the row says nothing of the client.
 
-``half a core``: the client is stopped (SIGSTOP) for 10 of every 20 ms. ``one grid``: all streams send at the
-same instants. ``user stamps``: the client's own clock instead of the kernel's. Other load testers are run in
-the same way, on the same core, if ``--peers`` names a folder of theirs (``bench/peers.py``).
+``spread``: lengths differ, so that streams do not all end at once. ``one grid``: all streams send at the
+same instants. ``half a core``: the client is stopped (SIGSTOP) for 10 of every 20 ms. ``user stamps``: the
+client's own clock instead of the kernel's. Other load testers are run in the same way, on the same core, if
+``--peers`` names a folder of theirs (``bench/peers.py``).
 """
 
 import argparse
@@ -42,9 +43,7 @@ def main() -> None:
     options = parser.parse_args()
     cores = machine.cores()
     os.sched_setaffinity(0, {cores[0]})
-    print(machine.describe())
-    if cores[0] == cores[1]:
-        print("caution: server and client share one core; costs are right, errors and limits are not")
+    print(machine.describe(), *(f"caution: {caution}" for caution in machine.cautions()), sep="\n")
     figures = streams(QUICK, 1, cores) if options.quick else full(options, cores)
     if SHOWN in figures:
         case = next(case for case in (*QUICK, *CASES) if case.name == SHOWN)

@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 _PACKAGES = ("locust", "gevent", "httptools", "msgspec", "numpy")
+_BUSY_LOAD = 0.5  # processes ready to run, over the last minute
 
 
 def cores() -> tuple[int, int]:
@@ -24,3 +25,17 @@ def describe() -> str:
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in _PACKAGES)
     system = f"{platform.system()} {platform.release()}"
     return f"{model}, {os.cpu_count()} cores, {system}, Python {platform.python_version()}, {versions}"
+
+
+def cautions() -> list[str]:
+    """What keeps figures from being taken on this machine now, a sentence each."""
+    found = []
+    server, client = cores()
+    if server == client:
+        found.append("server and client share one core: costs are right, errors and limits are not")
+    load = os.getloadavg()[0]
+    if load > _BUSY_LOAD:
+        found.append(
+            f"the load average is {load:.1f}: other work takes the cores, and errors are not the client's"
+        )
+    return found

@@ -238,7 +238,7 @@ def main() -> None:
         install(options.peers, options.python, options.only)
     cores = machine.cores()
     os.sched_setaffinity(0, {cores[0]})
-    print(machine.describe())
+    print(machine.describe(), *(f"caution: {caution}" for caution in machine.cautions()), sep="\n")
     started_s = time.monotonic()
     table(options.peers, cores, streams=options.streams, waves=options.waves, only=options.only)
     print(f"\n{time.monotonic() - started_s:.0f} s")
