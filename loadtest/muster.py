@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gevent
+import msgspec
 from gevent import subprocess
 
 from loadtest.channel import Channel
@@ -46,6 +47,7 @@ class Muster:
         self._runner = runner
         self._known: dict[str, _Known] = {}
         self._children: dict[int, Any] = {}
+        self._strangers: set[str] = set()
         self._channel = Channel(runner, self._receive)
 
     def start(self, count: int, argv: Sequence[str]) -> None:
@@ -69,6 +71,8 @@ class Muster:
         """
         deadline_s = time.monotonic() + (math.inf if self._patience_s is None else self._patience_s)
         while len(found := self._present()) < self.wanted and not unless():
+            for client in self._strangers:
+                self._check_version(client, "of another version")
             if dead := self.dead_child():
                 raise RunFailedError(f"{dead} before the run began")
             if time.monotonic() > deadline_s:
@@ -76,12 +80,8 @@ class Muster:
                     f"{len(found)} of {self.wanted} workers came within {self._patience_s:g} s"
                 )
             gevent.sleep(_CHECK_S)
-        version = tierscope_version()
         for client in found:
-            if (other := self._known[client].hello.version) != version:
-                raise BadInputError(
-                    f"worker {client}: has tierscope {other}; expected {version}, as the master has"
-                )
+            self._check_version(client, self._known[client].hello.version)
         return found
 
     def pid(self, client: str) -> int:
@@ -131,11 +131,21 @@ class Muster:
             if child.poll() is None:
                 child.kill()
 
+    def _check_version(self, client: str, version: str) -> None:
+        if version != (own := tierscope_version()):
+            raise BadInputError(
+                f"worker {client}: has tierscope {version}; expected {own}, as the master has"
+            )
+
     def _present(self) -> list[str]:
         return [client for client in self._known if not self.trouble(client)]
 
     def _receive(self, client: str, data: bytes) -> None:
-        report = decode_report(data)
+        try:
+            report = decode_report(data)
+        except msgspec.DecodeError:  # another version speaks another language
+            self._strangers.add(client)
+            return
         if isinstance(report, Ping):
             self.post(Pong(report.sent_monotonic_ns, time.monotonic_ns()), client)
         elif isinstance(report, Hello):

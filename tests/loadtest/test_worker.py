@@ -218,9 +218,10 @@ class Runner:
     def register_message(self, _: str, listener: Any) -> None:
         self._hear = listener
 
-    def hear(self, client: str, report: Report) -> None:
+    def hear(self, client: str, report: Report | bytes) -> None:
         self.clients.setdefault(client, object())
-        message = type("Message", (), {"node_id": client, "data": encode(report)})
+        data = report if isinstance(report, bytes) else encode(report)
+        message = type("Message", (), {"node_id": client, "data": data})
         self._hear(environment=None, msg=message)
 
 
@@ -229,6 +230,14 @@ def test_a_worker_of_another_version_is_refused_by_name() -> None:
     muster = Muster(runner, 1, 1.0)
     runner.hear("h_1", Hello("0.0.0", 1, ""))
     with pytest.raises(BadInputError, match=r"worker h_1: has tierscope 0\.0\.0; expected "):
+        muster.gather(lambda: False)
+
+
+def test_a_worker_that_speaks_another_language_is_of_another_version() -> None:
+    runner = Runner()
+    muster = Muster(runner, 1, 20.0)
+    runner.hear("h_1", b"\x81\xa4type\xa5Howdy")
+    with pytest.raises(BadInputError, match="worker h_1: has tierscope of another version; expected "):
         muster.gather(lambda: False)
 
 
