@@ -1,5 +1,6 @@
 """Whole runs under Locust that measure first, wait when told to, and end before their stages do."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,7 +51,14 @@ Go = Callable[..., Ended]
 
 @pytest.fixture
 def go(server: ChatServer, tmp_path: Path) -> Go:
-    def run(stage: str, *, model: str = "m", extra: tuple[str, ...] = (), **more: str) -> Ended:
+    def run(
+        stage: str,
+        *,
+        model: str = "m",
+        extra: tuple[str, ...] = (),
+        interrupt_at_request: int = 0,
+        **more: str,
+    ) -> Ended:
         plan = tmp_path / "tiny.toml"
         parts = {"control": "", "workload": COUNTED, "tier": ""} | more
         plan.write_text(PLAN.format(stage=stage, **parts))
@@ -58,6 +66,9 @@ def go(server: ChatServer, tmp_path: Path) -> Go:
         argv = locust_argv(str(plan), target=target, out=tmp_path / "run", web=False, extra=extra)
         started = Started(argv, tmp_path / "run")
         try:
+            if interrupt_at_request:
+                started.wait_for(lambda: len(server.requests) == interrupt_at_request)
+                started.process.send_signal(signal.SIGINT)
             return started.end()
         finally:
             started.process.kill()
@@ -116,6 +127,16 @@ def test_a_server_that_refuses_the_first_requests_ends_the_run_in_one_line(go: G
     why = "the first 3 requests all failed: HTTP 401: auth: no such key: sekret"
     assert ended.lines == [f"run failed: {why}; what was recorded is in {ended.folder}"]
     assert (run.info.status, len(run.records)) == ("partial", 3)
+
+
+def test_a_stop_while_measuring_leaves_what_was_sent_and_sends_no_more(go: Go, server: ChatServer) -> None:
+    ended = go(closed(400), model="endless", workload="", interrupt_at_request=1)
+    run = ended.run()
+    assert ended.code == 3
+    assert len(ended.lines) == 1
+    assert "interrupted" in ended.lines[0]
+    assert (run.info.status, [record.outcome for record in run.records]) == ("partial", ["cancelled"])
+    assert len(server.requests) == 1
 
 
 # Ending early
