@@ -2,20 +2,20 @@
 
 Rules for whoever edits this file:
 
-1. Each request taken from a stage is told as ended exactly once, whatever happens to its greenlet.
-2. A request is built before it is due.
-3. An open loop never waits for an answer; a stream of a closed one, and a conversation, always do.
-4. What has ended is handed on unread: the stream goes on at once.
+1. A request is built before it is due.
+2. An open loop never waits for an answer; a stream of a closed one, and a conversation, always do.
+3. A stage that is made ready is not over.
 """
 
 from collections.abc import Callable
 
 import gevent
-from gevent.event import AsyncResult, Event
+from gevent.event import Event
 
 from loadtest import arrivals
 from loadtest.clock import RunClock
-from loadtest.holds import HOLDING, Holds
+from loadtest.conversations import Conversations
+from loadtest.holds import Holds
 from loadtest.message import MessageBuilder
 from loadtest.pacer import MOST_AHEAD, Pacer
 from loadtest.pacing import Alarm
@@ -26,8 +26,7 @@ from loadtest.scribe import Finished
 from loadtest.slices import Agenda, Slices
 from loadtest.stage import StageProgress, users_of
 from loadtest.stock import Prepared, Stock
-from loadtest.timeline import retry_after_s
-from loadtest.workload import Message, Request, Source
+from loadtest.workload import Request, Source
 
 _DRAIN_S = 5.0
 _CHECK_S = 0.1
@@ -57,20 +56,34 @@ class Traffic:
     ) -> None:
         self.stage: StageProgress | None = None
         self.holds = Holds(honoured=plan.control.honour_retry_after)
-        self.source = source
-        self._plan, self._builder = plan, builder
-        self._routes, self._clock = routes, clock
-        self._agenda = agenda
-        self._admit, self._started, self._ended = admit, started, ended
-        self._sessions = plan.workload.sessions
+        self._plan, self._routes, self._clock, self._agenda = plan, routes, clock, agenda
         self.next_index = 0
         """The index of the first request of the next stage."""
         self._opened = 0
         self._stopped = self._concluded = self._opening = False
-        self._under_way: dict[Finished, StageProgress] = {}
         self._stock: Stock | None = None
         self._pacer: Pacer | None = None
         self._gate, self._changed, self._over, self._wanted = Event(), Event(), Event(), Event()
+        self._conversations = Conversations(
+            source,
+            builder,
+            routes,
+            clock,
+            self.holds,
+            admit=admit,
+            started=started,
+            ended=ended,
+            idle=self._changed.set,
+        )
+
+    @property
+    def source(self) -> Source:
+        """Where the requests come from; it can be replaced before a stage is opened."""
+        return self._conversations.source
+
+    @source.setter
+    def source(self, source: Source) -> None:
+        self._conversations.source = source
 
     @property
     def done(self) -> bool:
@@ -116,13 +129,15 @@ class Traffic:
             stage.close()
             return stage
         self._opening = True
-        self._get_ready(stage)
-        if starts_ns is not None:
-            alarm = Alarm()
-            alarm.wait_until(self._clock.zero_ns + starts_ns)
-            alarm.close()
-        stage.started_ns = self._clock.now_ns() if starts_ns is None else starts_ns
-        self._opening = False
+        try:
+            self._get_ready(stage)
+            if starts_ns is not None:
+                alarm = Alarm()
+                alarm.wait_until(self._clock.zero_ns + starts_ns)
+                alarm.close()
+            stage.started_ns = self._clock.now_ns() if starts_ns is None else starts_ns
+        finally:
+            self._opening = False
         if not stage.closed:
             self._gate.set()
         return stage
@@ -161,14 +176,10 @@ class Traffic:
         What has not ended within 5 s is told as cancelled, whatever keeps it.
         """
         deadline_ns = self._clock.now_ns() + int(_DRAIN_S * 1e9)
-        while self._under_way and self._clock.now_ns() < deadline_ns:
+        while self._conversations.under_way and self._clock.now_ns() < deadline_ns:
             self._changed.clear()
             self._changed.wait(_CHECK_S)
-        for finished in list(self._under_way):
-            exchange = finished.exchange
-            exchange.ending, exchange.detail = "cancelled", "the run ended"
-            exchange.ended_ns = self._clock.now_ns()
-            self._tell(finished)
+        self._conversations.give_up()
 
     def _end_stage(self) -> None:
         """Have users wait for the next stage, and whoever pauses pause no longer."""
@@ -184,7 +195,9 @@ class Traffic:
         most = MOST_AHEAD
         if isinstance(kind, Closed):
             most = min(-(-kind.streams * stage.part.share // stage.part.of), MOST_AHEAD)
-        stock = self._stock = Stock(stage, lambda conversation: self._make(stage, conversation), most)
+        stock = self._stock = Stock(
+            stage, lambda conversation: self._conversations.make(stage, conversation), most
+        )
         if isinstance(kind, Closed):
             self._pacer = None
             keeper = gevent.spawn(self._keep_stocked, stock, self._over)
@@ -218,16 +231,6 @@ class Traffic:
         finally:
             slices.close()
 
-    def _make(
-        self, stage: StageProgress, conversation: int, turn: int = 0, said: tuple[Message, ...] = ()
-    ) -> Prepared:
-        """Make one request: ``said`` is what its conversation said before."""
-        position = conversation * stage.turns + turn
-        request = self.source.request(stage.number, position, index=stage.first_index + position)
-        said = (*said, *self.source.says(request))
-        message = self._builder.build(request, said)
-        return Prepared(conversation, turn, position, request, message, said if stage.turns > 1 else ())
-
     # What users do
 
     def turn(self) -> None:
@@ -240,7 +243,7 @@ class Traffic:
             self._pace(stage, self._pacer, over)
         elif (prepared := stock.take(self._clock.now_ns())) is not None:
             self._wanted.set()
-            last = self._hold_a_conversation(stage, prepared, over)
+            last = self._conversations.hold(stage, prepared, over)
             if pause_s := self._think_s(stage, last):
                 over.wait(pause_s)
         else:
@@ -261,8 +264,8 @@ class Traffic:
 
     def _send(self, stage: StageProgress, prepared: Prepared, scheduled_ns: int) -> None:
         """Let an open loop's request leave, in a greenlet of its own."""
-        if self._takes(stage, prepared):
-            gevent.spawn(self._converse, stage, prepared, scheduled_ns, self._over)
+        if self._conversations.takes(stage, prepared):
+            gevent.spawn(self._conversations.converse, stage, prepared, scheduled_ns, self._over)
         else:
             stage.finish()
 
@@ -271,81 +274,3 @@ class Traffic:
         if not isinstance(kind, Closed):
             return 0.0
         return arrivals.think_s(kind, seed=self._plan.seed, stage_number=stage.number, position=position)
-
-    def _hold_a_conversation(self, stage: StageProgress, prepared: Prepared, over: Event) -> int:
-        """A whole conversation of a closed loop; gives the position of the last turn."""
-        scheduled_ns = self._allowed_ns(prepared, over)
-        if self._takes(stage, prepared):
-            return self._converse(stage, prepared, scheduled_ns, over)
-        stage.finish()
-        return prepared.position
-
-    def _converse(self, stage: StageProgress, prepared: Prepared, scheduled_ns: int, over: Event) -> int:
-        """Send a request that was taken, and the later turns of its conversation; gives the last position."""
-        try:
-            while True:
-                answer = self._perform(stage, prepared, scheduled_ns)
-                if answer is None or self._sessions is None:
-                    return prepared.position
-                said = (*prepared.said, Message("assistant", answer)) if answer else prepared.said
-                prepared = self._make(stage, prepared.conversation, prepared.turn + 1, said)
-                if self._sessions.think_s:
-                    over.wait(self._sessions.think_s)
-                scheduled_ns = self._allowed_ns(prepared, over)
-                if not self._takes(stage, prepared):
-                    return prepared.position
-        finally:
-            stage.finish()
-            if not stage.in_flight:
-                self._changed.set()
-
-    def _allowed_ns(self, prepared: Prepared, over: Event) -> int:
-        """Block while the tier is on hold; gives when the request should leave: now, or at the hold's end."""
-        scheduled_ns = self._clock.now_ns()
-        while (until_ns := self.holds.until_ns(prepared.request.tier.name)) > self._clock.now_ns():
-            scheduled_ns = until_ns
-            if over.wait((until_ns - self._clock.now_ns()) / 1e9):
-                break
-        return scheduled_ns
-
-    def _takes(self, stage: StageProgress, prepared: Prepared) -> bool:
-        """Take a request from the stage, if it may leave."""
-        if stage.paced and not prepared.turn:
-            due = not stage.closed  # its instant was looked at; its keeper may be late
-        else:
-            due = stage.is_due(prepared.position, self._clock.now_ns())
-        if not due or not self._admit(prepared.request, len(prepared.message)):
-            return False
-        stage.take(prepared.position)
-        return True
-
-    def _perform(self, stage: StageProgress, prepared: Prepared, scheduled_ns: int) -> str | None:
-        """Send one request that was taken, read its answer, tell of it.
-
-        Gives the answer's text if a further turn may follow and the request went well.
-        """
-        call = self._routes.to(prepared.request.tier).call(prepared.message, punctual=stage.paced)
-        more = prepared.turn + 1 < stage.turns and not stage.closed
-        answered: AsyncResult[str | None] | None = AsyncResult() if more else None
-        finished = Finished(prepared.request, call.exchange, scheduled_ns, answered)
-        self._under_way[finished] = stage
-        self._started(prepared.request)
-        try:
-            call.run()
-        finally:  # also when Locust kills this greenlet
-            self._tell(finished)
-        return None if answered is None else answered.get()
-
-    def _tell(self, finished: Finished) -> None:
-        """Tell that a request has ended, once."""
-        stage = self._under_way.pop(finished, None)
-        if stage is None:
-            return
-        exchange = finished.exchange
-        if exchange.status in HOLDING:
-            wait_s = retry_after_s(exchange.headers)
-            self.holds.told(finished.request.tier.name, exchange.status, wait_s, self._clock.now_ns())
-        stage.end()
-        self._ended(finished)
-        if not stage.in_flight:
-            self._changed.set()

@@ -41,6 +41,7 @@ MAY: dict[str, set[str]] = {
     "loadtest.scribe": {"gevent"},
     "loadtest.pacer": {"gevent"},
     "loadtest.routes": {"gevent", "httptools"},
+    "loadtest.conversations": {"gevent", "httptools"},
     "loadtest.traffic": {"gevent", "httptools"},
     "loadtest.exposition": {"gevent"},
     "loadtest.scrape": {"prometheus_client"},
