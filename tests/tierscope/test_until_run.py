@@ -12,11 +12,11 @@ import pytest
 from loadtest import records
 from tierscope import until
 
-PLANNED = 240
+PLANNED = 320
 PLAN = f"""
 name = "until"
 [workload]
-prompt_tokens = [128, 8192, 16384]
+prompt_tokens = [128, 16384]
 output_tokens = 16
 tokens_per_word = 1.0
 [[tiers]]
@@ -29,11 +29,11 @@ body = {{ service_tier = "priority" }}
 name = "warmup"
 warmup = true
 requests = 8
-arrivals = {{ kind = "closed", streams = 4 }}
+arrivals = {{ kind = "closed", streams = 3 }}
 [[stages]]
 name = "compare"
 requests = {PLANNED}
-arrivals = {{ kind = "closed", streams = 4 }}
+arrivals = {{ kind = "closed", streams = 3 }}
 """
 
 
