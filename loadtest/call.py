@@ -101,6 +101,7 @@ class Call:
         self.exchange.ending, self.exchange.detail = ending, detail
         self._transport.ended(self, self._connection, reusable=ending == "complete" and self._framer.reusable)
         self._connection = None
+        self._framer.release()
         self._waiter.wake.set()
 
     def _send(self) -> Connection:

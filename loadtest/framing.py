@@ -81,6 +81,13 @@ class ResponseFramer:
         else:
             self._end("cut", f"{how} inside the response")
 
+    def release(self) -> None:
+        """Let go of the parser, which refers back to this: nothing more will be received.
+
+        Otherwise each response would be a cycle, which only a full collection finds for sure.
+        """
+        del self._parser
+
     # What httptools calls, in the order of the bytes.
 
     def on_message_begin(self) -> None:
