@@ -118,6 +118,11 @@ def _cpu(infos: tuple[RunInfo, ...], concerned: str, *, kernel: bool) -> TrustIt
         if kernel
         else "neither can TTFT and ITL, because it stamped them itself"
     )
+    if mean < CPU_CAUTION:
+        said = (
+            f"{sentence}, and was short of it then: {concerned} of that second cannot be trusted; {trusted}."
+        )
+        return item("client CPU", level, said)
     return item(
         "client CPU",
         level,

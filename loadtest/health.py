@@ -4,6 +4,7 @@ from loadtest.histogram import Histogram, log_edges
 from loadtest.records import RequestRecord
 
 _LATE_EDGES_S = log_edges(1e-6, 100.0)
+_LEAST_TICK_S = 0.5
 
 
 class Health:
@@ -21,11 +22,16 @@ class Health:
         self._beats = Histogram(_LATE_EDGES_S)
 
     def tick(self, cpu_s: float, now_ns: int) -> None:
-        """Take in the CPU time that the process has used so far."""
+        """Take in the CPU time that the process has used so far.
+
+        One that follows too soon upon the last, as at a run's end, is left out: a burst of some milliseconds
+        fills a core and tells nothing.
+        """
         wall_s = (now_ns - self._last_ns) / 1e9
-        if wall_s > 0:
-            self.cpu_ratio = (cpu_s - self._last_cpu_s) / wall_s
-            self.cpu_max_ratio = max(self.cpu_max_ratio or 0.0, self.cpu_ratio)
+        if wall_s < _LEAST_TICK_S:
+            return
+        self.cpu_ratio = (cpu_s - self._last_cpu_s) / wall_s
+        self.cpu_max_ratio = max(self.cpu_max_ratio or 0.0, self.cpu_ratio)
         self._last_cpu_s, self._last_ns = cpu_s, now_ns
         self.hub_late_s, self._latest_s = self._latest_s, 0.0
 

@@ -132,7 +132,10 @@ def test_the_mean_load_is_graded(judged: Judged, cpu_s: float, level: str) -> No
 
 
 def test_one_overloaded_second_is_a_caution(judged: Judged) -> None:
-    assert judged(client={"cpu_max_ratio": 0.97})["client CPU"].level == "caution"
+    once = judged(client={"cpu_max_ratio": 0.97})["client CPU"]
+    assert once.level == "caution"
+    assert "97 % in its busiest second, and was short of it then" in once.sentence
+    assert "bottleneck" not in once.sentence
     assert judged(client={"cpu_max_ratio": 0.85})["client CPU"].level == "good"
 
 

@@ -28,6 +28,15 @@ def test_cpu_is_a_share_of_each_second_and_the_worst_is_kept() -> None:
     assert health.cpu_max_ratio == pytest.approx(0.9)
 
 
+def test_a_burst_of_milliseconds_at_a_runs_end_is_no_busy_second() -> None:
+    health = Health(0.0, 0)
+    health.tick(0.1, S)
+    health.tick(0.103, S + 3_000_000)
+    assert health.cpu_max_ratio == pytest.approx(0.1)
+    health.tick(1.0, 2 * S)  # and nothing of it is lost
+    assert health.cpu_max_ratio == pytest.approx(0.9)
+
+
 def test_a_beat_counts_in_its_second_and_the_worst_of_all_is_kept() -> None:
     health = Health(0.0, 0)
     assert health.hub_late_p99_s is None
