@@ -43,7 +43,7 @@ def main() -> None:
     options = parser.parse_args()
     cores = machine.cores()
     os.sched_setaffinity(0, {cores[0]})
-    print(machine.describe(), *(f"caution: {caution}" for caution in machine.cautions()), sep="\n")
+    print(machine.describe(), *(f"caution: {caution}" for caution in machine.cautions(cores)), sep="\n")
     figures = streams(QUICK, 1, cores) if options.quick else full(options, cores)
     if SHOWN in figures:
         case = next(case for case in (*QUICK, *CASES) if case.name == SHOWN)

@@ -27,11 +27,10 @@ def describe() -> str:
     return f"{model}, {os.cpu_count()} cores, {system}, Python {platform.python_version()}, {versions}"
 
 
-def cautions() -> list[str]:
-    """What keeps figures from being taken on this machine now, a sentence each."""
+def cautions(used: tuple[int, int]) -> list[str]:
+    """What keeps figures from being taken on these cores now, a sentence each."""
     found = []
-    server, client = cores()
-    if server == client:
+    if used[0] == used[1]:
         found.append("server and client share one core: costs are right, errors and limits are not")
     load = os.getloadavg()[0]
     if load > _BUSY_LOAD:

@@ -6,7 +6,8 @@ Each tool lives in an environment of its own, DIR/NAME, which ``--install`` make
 passed over with a line. Nothing needs a network when it runs: the tokenizer is made here. Printed per tool:
 
 - start-up CPU: all its processes, until the server sees the first request;
-- CPU per token after that, to the end of the tool's last process, evaluation of its results included;
+- CPU per token from then until the last token was sent, and what it used after that, to the end of its last
+  process: evaluation of results, for ours the packing of columns;
 - TTFT error against the server's own instants, with its sign: the mean, and the 99th percentile of the size.
   Definitions differ (AIPerf counts connecting, for one), and that is part of what a reader of a report gets;
 - ITL error where the tool tells single gaps; connections that brought requests; requests that
@@ -48,17 +49,18 @@ _OFFLINE = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 HEADER = (
-    "tool             start-up CPU s  CPU µs/token  requests/s  TTFT error ms mean     p99"
+    "tool             start-up CPU s  CPU µs/token  end CPU s  requests/s  TTFT error ms mean     p99"
     "  ITL error ms p50     p99  connections  lost  server late ms p99"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A tool's run, from outside: CPU seconds before and after the first request, and what was served."""
+    """A tool's run, from outside: CPU seconds before, during and after its requests, and what was served."""
 
     start_cpu_s: float
     cpu_s: float
+    end_cpu_s: float
     answers: list[Answer]
     seen: list[Seen]
 
@@ -95,7 +97,8 @@ def run(name: str, folder: Path, streams: int, waves: int, cores: tuple[int, int
                 f"its results cannot be read: {error}; {_last_line(job_folder / 'log')}"
             ) from error
     start_cpu_s = cpu.until(answers[0].arrived_ns)
-    return Outcome(start_cpu_s, cpu.total_s - start_cpu_s, answers, seen)
+    served_cpu_s = cpu.until(max(answer.sent_ns[-1] for answer in answers))
+    return Outcome(start_cpu_s, served_cpu_s - start_cpu_s, cpu.total_s - served_cpu_s, answers, seen)
 
 
 def _execute(argv: list[str], folder: Path, cpu: int) -> TreeCpu:
@@ -155,7 +158,7 @@ def line(name: str, found: Outcome) -> str:
     gaps = f"{gap.p50_s * 1e3:16.3f}  {gap.p99_s * 1e3:6.2f}" if gap else f"{'–':>16s}  {'–':>6s}"
     return (
         f"{name:15s} {found.start_cpu_s:15.1f}  {found.cpu_s * 1e6 / (len(found.answers) * TOKENS):12.0f}"
-        f"  {len(found.answers) / span_s:10.1f}  {errors.ttft.mean_s * 1e3:+18.2f}"
+        f"  {found.end_cpu_s:9.1f}  {len(found.answers) / span_s:10.1f}  {errors.ttft.mean_s * 1e3:+18.2f}"
         f"  {errors.ttft.p99_s * 1e3:6.2f}"
         f"  {gaps}  {truth.connections(found.answers):11d}  {len(found.answers) - len(found.seen):4d}"
         f"  {truth.late_p99_s(found.answers) * 1e3:18.1f}"
@@ -238,7 +241,7 @@ def main() -> None:
         install(options.peers, options.python, options.only)
     cores = machine.cores()
     os.sched_setaffinity(0, {cores[0]})
-    print(machine.describe(), *(f"caution: {caution}" for caution in machine.cautions()), sep="\n")
+    print(machine.describe(), *(f"caution: {caution}" for caution in machine.cautions(cores)), sep="\n")
     started_s = time.monotonic()
     table(options.peers, cores, streams=options.streams, waves=options.waves, only=options.only)
     print(f"\n{time.monotonic() - started_s:.0f} s")
