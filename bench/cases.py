@@ -75,7 +75,6 @@ class Figures(NamedTuple):
     errors: StampErrors
     coalesced_ratio: float
     peak_mb: float
-    start_cpu_s: float
     late_p99_s: float
     """How late the reference server itself was."""
     server_core_ratio: float
@@ -125,7 +124,6 @@ def measure(case: Case, cores: tuple[int, int], *, raw: bool) -> Figures:
         errors=compare(records, reference.answers, run_id=RUN_ID, zero_ns=done.zero_ns),
         coalesced_ratio=sum(record.coalesced_events for record in records) / events,
         peak_mb=done.peak_mb,
-        start_cpu_s=done.start_cpu_s,
         late_p99_s=truth.late_p99_s(reference.answers),
         server_core_ratio=reference.core_ratio,
         stamp_source=client.stamp_source,

@@ -20,7 +20,6 @@ def figures(cpu_us: float) -> Figures:
         errors=StampErrors(small, small, small, 0.0),
         coalesced_ratio=0.001,
         peak_mb=111.0,
-        start_cpu_s=0.5,
         late_p99_s=1e-4,
         server_core_ratio=0.3,
         stamp_source="kernel",
