@@ -14,6 +14,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING
 
+from loadtest import departures
 from loadtest.connection import (
     READ,
     WRITE,
@@ -65,7 +66,9 @@ class Call:
         self._fault: Exception | None = None
         self._ended = False
         self._received = False
-        self._total_ns = 0
+        self._departing = False
+        """Whether the kernel has yet to tell when the request left."""
+        self._total_ns = self._began_ns = 0
         self._last_ns = 0
         """When something last happened: sending, then each read."""
 
@@ -139,7 +142,10 @@ class Call:
         If it breaks later, the server may have answered before it hung up: reading will tell.
         """
         data = connection.tls.encrypt(self._request) if connection.tls else self._request
-        self._last_ns = self._clock.now_ns()
+        self._departing = self._transport.stamps.departures
+        if self._departing:
+            departures.ask(connection.sock)
+        self._last_ns = self._began_ns = self._clock.now_ns()
         left = memoryview(data)
         while left:
             try:
@@ -151,7 +157,21 @@ class Call:
         # _last_ns stays at the start: while ``send`` returns, this process may lose its core, and an answer
         # may come.
         self.exchange.sent_ns = self._clock.now_ns()
+        self._look_for_departure()
         return True
+
+    def _look_for_departure(self) -> None:
+        """Take the kernel's word for when the request left, once it has one."""
+        if not self._departing or self._connection is None:
+            return
+        told_ns = departures.told(self._connection.sock)
+        at_ns = 0 if told_ns is None else told_ns - self._clock.realtime_zero_ns
+        if at_ns < self._began_ns:  # none yet, or of an earlier request
+            return
+        self._departing = False
+        departures.stop(self._connection.sock)
+        if at_ns <= self._clock.now_ns():  # else the wall clock was stepped
+            self.exchange.sent_ns = at_ns
 
     def _receive(self, connection: Connection) -> None:
         """Let the hub call back for each read, and watch the deadlines until the call has ended."""
@@ -226,7 +246,7 @@ class Call:
                 if count < _EMPTY_LINE_BYTES or data.endswith(b"\r\n\r\n") or len(held) >= _MOST_HELD:
                     settle()
             except (BlockingIOError, InterruptedError):
-                return
+                self._look_for_departure()
             except OSError as error:
                 settle()
                 self._broken(in_words(error))
@@ -285,6 +305,7 @@ class Call:
         try:
             count, ancillary, _, _ = connection.recv(self._buffers, ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
+            self._look_for_departure()
             return 0
         except OSError as error:
             self._broken(in_words(error))
@@ -306,6 +327,7 @@ class Call:
     def _begin_response(self) -> None:
         """The first bytes of the response have come: the request had been sent by then, whatever we saw."""
         self._received = True
+        self._look_for_departure()
         self.exchange.sent_ns = min(self.exchange.sent_ns or self._last_ns, self._last_ns)
 
     def _hung_up(self, connection: Connection) -> None:

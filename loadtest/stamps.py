@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+from loadtest import departures
 from loadtest.clock import RunClock
 from loadtest.records import StampSource
 from tierscope.errors import BadInputError
@@ -39,6 +40,8 @@ class Stamps:
     source: StampSource
     note: str = ""
     held: socket.socket | None = None
+    departures: bool = False
+    """Whether the kernel also tells when a request left (``loadtest.departures``)."""
 
     def enable(self, sock: _socket.socket) -> None:
         """Ask for stamps on a socket, if there are any."""
@@ -100,15 +103,28 @@ def _probe_loopback() -> Stamps:
         reader.connect(listener.getsockname())
         writer, _ = listener.accept()
     with writer:
+        tells = _tells_departures(writer)
         for _ in range(_PROBE_TRIES):
             writer.sendall(b"?")
             _, ancillary, _, _ = reader.recvmsg(16, ANCILLARY_BYTES)
             stamp_ns = _realtime_ns(ancillary)
             if stamp_ns is not None and abs(time.time_ns() - stamp_ns) < 1_000_000_000:
-                return Stamps("kernel", held=reader)
+                return Stamps("kernel", held=reader, departures=tells)
             time.sleep(0.002)
     reader.close()
     return Stamps("user", "this kernel does not stamp what it receives")
+
+
+def _tells_departures(writer: socket.socket) -> bool:
+    try:
+        departures.ask(writer)
+        before_ns = time.time_ns()
+        writer.sendall(b"?")
+        told_ns = departures.told(writer)
+        departures.stop(writer)
+    except OSError:
+        return False
+    return told_ns is not None and abs(told_ns - before_ns) < 1_000_000_000
 
 
 def _realtime_ns(ancillary: AncillaryData) -> int | None:
