@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 
 from loadtest.plan import Plan, Target
+from loadtest.unreadable import UNREADABLE
 from tierscope.errors import BadInputError
 
 SCHEMA_VERSION = 1
@@ -74,7 +75,7 @@ class RequestRecord(
     connected_ns: int | None = None
     """When a new connection was ready; None when one was reused (or none was made)."""
     sent_ns: int | None = None
-    """After the last byte of the request was handed to the kernel."""
+    """When the last byte of the request left, by the kernel; else when it was handed to it."""
     headers_ns: int | None = None
     first_text_ns: int | None = None
     event_ns: list[int] = []
@@ -210,7 +211,7 @@ def decode_line(line: bytes) -> RequestRecord | None:
     """Decode what ``encode_line`` made; None if it is no record."""
     try:
         return _DECODER.decode(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -295,7 +296,7 @@ def read_info(folder: Path) -> RunInfo:
         raise BadInputError(f"{folder}: is not a run folder: {RUN_FILE}: {error.strerror}") from error
     try:
         version = msgspec.json.decode(data, type=_Versioned).schema_version
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise BadInputError(f"{path}: {error}") from error
     if version != SCHEMA_VERSION:
         raise BadInputError(
@@ -303,7 +304,7 @@ def read_info(folder: Path) -> RunInfo:
         )
     try:
         return msgspec.json.decode(data, type=RunInfo)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise BadInputError(f"{path}: {error}") from error
 
 
@@ -352,7 +353,7 @@ def _read_lines(path: Path, notes: list[str]) -> Iterator[RequestRecord]:
                 return
             try:
                 yield _DECODER.decode(line)
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 notes.append(f"{path.name}: line {number} is not a record and left out: {error}")
 
 
@@ -364,6 +365,5 @@ def _encode_hook(value: Any) -> Any:  # pragma: no cover - nothing of ours needs
     raise TypeError(f"{type(value).__name__} cannot be part of a record")
 
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ENCODER = msgspec.json.Encoder(enc_hook=_encode_hook)
 _DECODER = msgspec.json.Decoder(RequestRecord)
