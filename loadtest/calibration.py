@@ -1,19 +1,17 @@
-"""How a server counts our words, measured by a few short requests before the run; and how well it went. Pure.
+"""How a server counts our words, measured by a few short requests before the run. Pure.
 
 Who runs a plan sends ``requests``, reads what the server counted from the records, makes a ``Counting`` of it
-with ``fit`` and opens the plan's source with that. At the end ``achieved_error_ratio`` says how far the
-prompts were from what was aimed at.
+with ``fit`` and opens the plan's source with that (``calibrating`` does). ``prompt_errors`` counts how
+far the prompts then were from what was aimed at.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from loadtest.plan import CALIBRATION, Closed, Plan, Stage
 from loadtest.prose import Counting
-from loadtest.records import RequestRecord
 from loadtest.workload import Request, Source, open_source
 from tierscope.errors import BadInputError
 
@@ -41,21 +39,21 @@ def source(plan: Plan, *, folder: Path = Path()) -> Source:
     return open_source(plan, folder=folder, counting=Counting())
 
 
-def requests(plan: Plan, *, first_index: int = 0) -> list[Request]:
+def requests(plan: Plan) -> list[Request]:
     """The requests to send, of the first tier, as warm-up; their texts are ``source(plan).says``.
 
-    ``prompt_tokens`` is the number of words. Each is fresh, as long as indices are no other request's.
+    ``prompt_tokens`` is the number of words. Their indexes are the run's first, so no other request has their text.
     """
     return [
         Request(
-            index=first_index + place,
+            index=index,
             stage=CALIBRATION,
             warmup=True,
             tier=plan.tiers[0],
             prompt_tokens=words,
             max_tokens=OUTPUT_TOKENS,
         )
-        for place, words in enumerate(PROMPT_WORDS)
+        for index, words in enumerate(PROMPT_WORDS)
     ]
 
 
@@ -84,26 +82,3 @@ def fit(words: Sequence[int], prompt_tokens: Sequence[int]) -> Counting:
     if (off > _MOST_BEND_TOKENS + _MOST_BEND_RATIO * counted).any():
         raise BadInputError(f"tokens per word: the server's counts lie on no line: {shown}")
     return Counting(round(slope, 6), round(overhead, 3))
-
-
-class AchievedError(NamedTuple):
-    """|prompt_tokens / aimed - 1| over a run's requests."""
-
-    median_ratio: float
-    worst_ratio: float
-
-
-def achieved_error_ratio(records: Iterable[RequestRecord]) -> AchievedError | None:
-    """How far prompts were from the length aimed at, by the server's count; None if it counted none.
-
-    Warm-up counts, the calibration itself does not.
-    """
-    ratios = np.fromiter(
-        (
-            abs(record.prompt_tokens / record.prompt_class_tokens - 1)
-            for record in records
-            if record.prompt_tokens is not None and record.stage != CALIBRATION
-        ),
-        dtype=np.float64,
-    )
-    return AchievedError(float(np.median(ratios)), float(ratios.max())) if len(ratios) else None

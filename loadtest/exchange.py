@@ -35,5 +35,3 @@ class Exchange:
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     pieces: list[tuple[int, bytes]] = field(default_factory=list)
-    body_bytes: int = 0
-    """Bytes of all pieces together, if the transport counted them."""

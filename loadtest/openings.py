@@ -19,9 +19,6 @@ from loadtest.prompt_files import PromptFile
 from loadtest.prose import Counting
 from loadtest.traces import TraceRows
 
-MIXED = "mixed"
-"""The prompt class of requests whose lengths are drawn, and so are in no exact class."""
-
 _SALT_CLASS, _SALT_PROMPT, _SALT_OUTPUT, _SALT_SHARE, _SALT_GROUP = 2, 9, 10, 11, 12
 
 
@@ -32,7 +29,6 @@ class Opening:
     tokens: int
     output_tokens: int | None = None
     """What a file or a trace says of the answer's length."""
-    prompt_class: str = MIXED
     item: int | None = None
     """Which prompt of the file or row of the trace, counted on when they are used again."""
     prefix_group: int | None = None
@@ -75,7 +71,7 @@ class Openings:
             key = self._plan.seed, _SALT_PROMPT, stage_number, block
             return Opening(_drawn(self._prompt_law, 1, *key)[0], prefix_group=group)
         tokens = self._class(stage_number, block, tier_number)
-        return Opening(tokens, prompt_class=str(tokens), prefix_group=group)
+        return Opening(tokens, prefix_group=group)
 
     def outputs(self, stage_number: int, unit: int, turns: int, opening: Opening) -> list[int]:
         """Output lengths asked for in the first ``turns`` turns of a conversation."""

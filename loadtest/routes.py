@@ -27,11 +27,6 @@ class Routes:
         return self._by_tier[tier.name]
 
     @property
-    def origins(self) -> list[str]:
-        """Whom the run speaks to, for people."""
-        return list(dict.fromkeys(where.origin for where in self._by_address))
-
-    @property
     def detours(self) -> list[str]:
         """Which way round requests go, where a proxy is used; for people, no credentials."""
         ways = ((where, transport.proxy) for where, transport in self._by_address.items())

@@ -56,11 +56,6 @@ class Scribe:
         self._idle.set()
         self._greenlet = gevent.spawn(self._work)
 
-    @property
-    def backlog(self) -> int:
-        """How many wait for their record."""
-        return len(self._waiting)
-
     def put(self, finished: Finished) -> None:
         """Have the record made soon."""
         self._waiting.append(finished)

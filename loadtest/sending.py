@@ -130,5 +130,5 @@ class Sending:
             secret=self._config.key,
         )
         self.spending.settle(record)
-        self._ended(record, exchange.body_bytes or sum([len(piece) for _, piece in exchange.pieces]))
+        self._ended(record, sum([len(piece) for _, piece in exchange.pieces]))
         return record

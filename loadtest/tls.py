@@ -65,11 +65,6 @@ class TlsSession:
         self._object = made.wrap_bio(self._incoming, self._outgoing, server_hostname=host, session=ticket)
 
     @property
-    def resumed(self) -> bool:
-        """Whether the server took up an earlier session instead of proving itself anew."""
-        return bool(self._object.session_reused)
-
-    @property
     def ticket(self) -> ssl.SSLSession | None:
         """What a later session can be resumed with; in TLS 1.3 it comes some time after the handshake."""
         found = self._object.session

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from loadtest import arrivals, prompt_files, tokenizer, traces
-from loadtest.openings import MIXED, Openings, shuffled
+from loadtest.openings import Openings, shuffled
 from loadtest.plan import Plan, Tier
 from loadtest.prompt_files import Message, PromptFile
 from loadtest.prose import Blocks, Counting, Lexicon, Prose
 from loadtest.traces import TraceRows
 
-__all__ = ["MIXED", "Counting", "Message", "Request", "Source", "open_source"]
+__all__ = ["Counting", "Message", "Request", "Source", "open_source"]
 
 _SALT_ORDER = 1
 
@@ -41,8 +41,6 @@ class Request:
     prompt_tokens: int
     """With the history, if it has one: all that was said before and the answers asked for."""
     max_tokens: int
-    prompt_class: str = MIXED
-    """A label of low cardinality: the exact class in tokens, or ``mixed``."""
     session: str | None = None
     """Which conversation of the run it belongs to."""
     turn: int = 0
@@ -116,7 +114,6 @@ class Source:
             tier=self._tier(tier_number, turn),
             prompt_tokens=opening.tokens + grown,
             max_tokens=outputs[-1],
-            prompt_class=MIXED if turn else opening.prompt_class,
             session=f"{stage.name}-{unit}" if sessions else None,
             turn=turn,
             added_tokens=sessions.turn_tokens if sessions and turn else None,

@@ -117,7 +117,6 @@ def test_what_has_ended_is_read_in_order_while_arrivals_are_looked_after(ready: 
     assert written == []  # putting reads nothing
     scribe.close()
     assert written == list(range(60))
-    assert scribe.backlog == 0
     longest = max(looks.count(look) for look in set(looks))
     assert longest <= 4  # half a millisecond each, and a slice is one
 

@@ -62,7 +62,6 @@ def test_drawn_lengths_are_the_same_for_all_arms_of_a_block_and_follow_their_law
     assert stats.kstest(scores, law.cdf).statistic < 0.03
     assert stats.chisquare(np.bincount(outputs)[4:]).pvalue > 1e-3
     assert abs(np.corrcoef(prompts, outputs)[0, 1]) < 0.05
-    assert {r.prompt_class for r in requests} == {workload.MIXED}
 
 
 def test_a_request_follows_from_its_position_whatever_was_asked_before() -> None:
@@ -199,11 +198,9 @@ def test_conversations_are_switched_in_the_middle_and_those_that_began_there_sta
 
 def test_classes_and_tiers_are_balanced_over_conversations() -> None:
     firsts = [talk[0] for talk in conversations(asked(source(TALK), 160))]
-    assert Counter((r.tier.name, r.prompt_class) for r in firsts) == {
-        (tier, size): 10 for tier in ("t0", "t1") for size in ("100", "300")
+    assert Counter((r.tier.name, r.prompt_tokens) for r in firsts) == {
+        (tier, tokens): 10 for tier in ("t0", "t1") for tokens in (100, 300)
     }
-    later = [r for talk in conversations(asked(source(TALK), 160)) for r in talk[1:]]
-    assert {r.prompt_class for r in later} == {workload.MIXED}
 
 
 def test_only_a_conversations_first_turn_begins_with_a_shared_prefix() -> None:
