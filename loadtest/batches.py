@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from loadtest.records import LINES_FILES, RequestRecord, decode_line
+from loadtest.unreadable import UNREADABLE
 from tierscope.errors import BadInputError
 
 BATCH_BYTES = 8 * 2**20
@@ -59,7 +60,7 @@ class _Places:
                     raise BadInputError(f"{path.name}: line {row} is cut short and left out")
                 try:
                     self._indices.append(_DECODER.decode(line).index)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                except UNREADABLE as error:
                     raise BadInputError(
                         f"{path.name}: line {row} is not a record and left out: {error}"
                     ) from error

@@ -82,9 +82,6 @@ def skimmed(delta: Delta) -> Delta:
     return msgspec.structs.replace(delta, text="", reasoning="", tool="")
 
 
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding a server's bytes may raise, the last if they are nested by the thousand."""
-
 NOTHING = Delta()
 END_MARK = Delta(terminal=True)
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from loadtest.delta import UNREADABLE, error_line, folded
+from loadtest.delta import error_line, folded
 from loadtest.exchange import Ending, Exchange
 from loadtest.reading import Reading, body_bytes
 from loadtest.records import Outcome
+from loadtest.unreadable import UNREADABLE
 
 _MESSAGE_BYTES = 65536
 

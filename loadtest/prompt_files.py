@@ -22,10 +22,10 @@ from msgspec import Meta
 
 from loadtest.plan_workload import Prompts
 from loadtest.quantities import Tokens
+from loadtest.unreadable import UNREADABLE
 from tierscope.errors import BadInputError
 
 _Text = Annotated[str, Meta(min_length=1)]
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Message(NamedTuple):
@@ -81,7 +81,7 @@ class PromptFile:
         start, end = self._bounds[number : number + 2]
         try:
             return self._decode(os.pread(self._fd, end - start, start))
-        except (*_UNREADABLE, ValueError) as error:
+        except (*UNREADABLE, ValueError) as error:
             raise BadInputError(f"{self.name}: has changed since it was opened: {error}") from error
 
 
@@ -136,7 +136,7 @@ def _json_lines(path: Path, lengths_needed: bool) -> PromptFile:
 def _check(line: bytes, lengths_needed: bool, *, where: str) -> None:
     try:
         prompt = _of_line(line)
-    except (*_UNREADABLE, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise BadInputError(f"{where}: {error}") from error
     if lengths_needed and prompt.output_tokens is None:
         raise BadInputError(f"{where}: says no max_tokens, and the plan has no workload.output_tokens")
@@ -183,7 +183,7 @@ def _sharegpt(path: Path) -> PromptFile:
         for number, raw in enumerate(_entries(path), start=1):
             try:
                 prompt = _question(msgspec.json.decode(raw, type=_Conversation).conversations)
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 raise BadInputError(f"{path}: conversation {number}: {error}") from error
             if prompt is None:
                 left_out += 1
@@ -202,7 +202,7 @@ def _entries(path: Path) -> list[msgspec.Raw]:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     try:
         return msgspec.json.decode(data, type=list[msgspec.Raw])
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise BadInputError(f"{path}: is no JSON list of conversations: {error}") from error
 
 

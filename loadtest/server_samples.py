@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from loadtest.unreadable import UNREADABLE
 from tierscope.errors import BadInputError
 
 SERVER_FILE = "server.jsonl"
@@ -126,7 +127,7 @@ def read(folder: Path) -> ServerSamples | None:
             continue
         try:
             scrapes.append(_DECODER.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             notes.append(f"{path.name}: line {number} is no scrape and left out: {error}")
     return ServerSamples(sorted(scrapes, key=lambda scrape: scrape.at_ns), notes)
 

@@ -6,6 +6,7 @@ One JSON line each, so that drawing is another process's work and never holds up
 import msgspec
 
 from loadtest.records import StampSource
+from loadtest.unreadable import UNREADABLE
 
 CPU_CAUTION_RATIO = 0.9
 USER_STAMPS_CPU_CAUTION_RATIO = 0.7
@@ -110,7 +111,7 @@ def decode_line(line: bytes) -> Status | None:
     """Decode what ``encode_line`` made; None if it is no status."""
     try:
         return _DECODER.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

@@ -29,6 +29,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from loadtest.plan_workload import Trace
+from loadtest.unreadable import UNREADABLE
 from tierscope.errors import BadInputError
 
 BLOCK_TOKENS = {"mooncake": 512, "qwen": 16}
@@ -168,7 +169,7 @@ def _json_rows(path: Path, unit_ns: float) -> Iterator[tuple[int, _Row]]:
                 continue
             try:
                 line = decoder.decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 raise BadInputError(f"{path}:{number}: {error}") from error
             if line.timestamp * unit_ns > _LATEST_S * 1e9:
                 raise BadInputError(f"{path}:{number}: timestamp: {line.timestamp:g} is later than any trace")

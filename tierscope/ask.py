@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 
 from loadtest import endpoint
-from loadtest.delta import UNREADABLE, folded
+from loadtest.delta import folded
 from loadtest.endpoint import Endpoint
 from loadtest.exchange import Exchange
 from loadtest.headers import sendable
 from loadtest.plan import Api, Timeouts
+from loadtest.unreadable import UNREADABLE
 from loadtest.wire import WIRES, Wire
 from tierscope.errors import BadInputError, RunFailedError
 

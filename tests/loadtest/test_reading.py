@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest import reading, sse
-from loadtest.delta import UNREADABLE, skimmed
+from loadtest.delta import skimmed
 from loadtest.plan import Api
 from loadtest.regular import regular
 from loadtest.sse import EventReader
+from loadtest.unreadable import UNREADABLE
 from loadtest.wire import WIRES
 from tests.loadtest.streams import DOCUMENTS, chat, cut, exchange, streams
 

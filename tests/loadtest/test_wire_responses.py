@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from loadtest import timeline, wire_responses
-from loadtest.delta import UNREADABLE, Delta
+from loadtest.delta import Delta
 from loadtest.plan import Tier
 from loadtest.records import RequestRecord
+from loadtest.unreadable import UNREADABLE
 from loadtest.wire import WIRES
 from loadtest.workload import Request
 from tests.loadtest.streams import exchange
