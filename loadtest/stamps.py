@@ -6,6 +6,7 @@ timestamping.rst and net/ipv4/tcp.c (``tcp_update_recv_tstamps``), 2026.
 """
 
 import _socket
+import contextlib
 import socket
 import struct
 import sys
@@ -101,8 +102,10 @@ def _probe_loopback() -> Stamps:
         reader.settimeout(1.0)
         reader.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         reader.connect(listener.getsockname())
-        writer, _ = listener.accept()
-    with writer:
+        accepted, _ = listener.accept()
+    # As the transport's own: gevent's would wait for an error queue to become readable, for ever.
+    with contextlib.closing(_socket.socket(fileno=accepted.detach())) as writer:
+        writer.setblocking(False)
         tells = _tells_departures(writer)
         for _ in range(_PROBE_TRIES):
             writer.sendall(b"?")

@@ -2,6 +2,8 @@
 
 import socket
 import struct
+import subprocess
+import sys
 
 import pytest
 
@@ -141,3 +143,21 @@ def test_kernel_stamps_that_cannot_be_had_are_one_line(monkeypatch: pytest.Monke
     assert stamps.choose("auto").source == "user"
     with pytest.raises(BadInputError, match=r"^--stamps: kernel cannot be had: .* on darwin; expected"):
         stamps.choose("kernel")
+
+
+PROBES_UNDER_LOCUST = """
+from gevent import monkey
+monkey.patch_all()
+from loadtest import stamps
+print(stamps.probe())
+"""
+
+
+def test_under_locust_the_probe_finds_what_it_finds_elsewhere() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROBES_UNDER_LOCUST], capture_output=True, text=True, timeout=30, check=True
+    )
+    here = stamps.probe()
+    here.close()
+    assert f"source={here.source!r}" in ended.stdout
+    assert f"departures={here.departures}" in ended.stdout
