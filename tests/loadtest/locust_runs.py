@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from loadtest.command import locust_argv
 from loadtest.plan import Api, Target
 from loadtest.records import Run, read_run
@@ -90,7 +92,9 @@ class Started:
         deadline_s = time.monotonic() + LIMIT_S
         while not is_so():
             assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < deadline_s
+            if time.monotonic() > deadline_s:
+                self.process.kill()
+                pytest.fail(f"nothing came of {self.process.args!r}: {self.process.communicate()!r}")
             time.sleep(0.05)
 
 
