@@ -28,8 +28,8 @@ class Endpoint:
 
     @property
     def tls_name(self) -> str:
-        """What the certificate must be for: no final dot (RFC 6066, section 3), no IPv6 zone."""
-        return self.host.partition("%")[0].removesuffix(".")
+        """What the certificate must be for."""
+        return tls_name(self.host)
 
     @property
     def origin(self) -> str:
@@ -96,6 +96,11 @@ def host_name(host: str) -> str:
     if not _HOST.fullmatch(name) or not all(0 < len(label) <= _LONGEST_LABEL for label in labels):
         raise ValueError(wrong)
     return name
+
+
+def tls_name(host: str) -> str:
+    """What a host's certificate must be for: no final dot (RFC 6066, section 3), no IPv6 zone."""
+    return host.partition("%")[0].removesuffix(".")
 
 
 def _refused(url: str, why: str) -> BadInputError:

@@ -37,6 +37,7 @@ from loadtest import (
 from loadtest.addresses import address
 from loadtest.message import MessageBuilder
 from loadtest.plan import Target
+from loadtest.plan_control import CONCLUSIVE
 from loadtest.run_config import RunConfig
 from loadtest.spending import Spending
 from loadtest.status_pipe import StatusPipe
@@ -145,7 +146,7 @@ def _compose_session(environment: Any) -> None:
         lambda **_: _wind_up(session, "stopped by the user", for_good=False)
     )
     environment.events.quitting.add_listener(lambda **_: _wind_up(session, "interrupted", for_good=True))
-    gevent.signal_handler(signal.SIGUSR1, session.enough, "stopped: the verdict is conclusive")
+    gevent.signal_handler(signal.SIGUSR1, session.enough, CONCLUSIVE)
     signals.handle(
         lambda name: session.stop(f"interrupted by {name}", for_good=True),
         session.abort,

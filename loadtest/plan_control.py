@@ -8,6 +8,8 @@ from loadtest.quantities import Count, Dollars, Ratio
 
 End = Literal["stages", "verdict"]
 ENDS: tuple[End, ...] = get_args(End)
+CONCLUSIVE = "stopped: the verdict is conclusive"
+"""Why a run ended early that was asked to end at its verdict; its ``status_detail`` begins so."""
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

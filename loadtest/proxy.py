@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from loadtest import bypass
 from loadtest.delta import folded
-from loadtest.endpoint import Endpoint, host_name
+from loadtest.endpoint import Endpoint, host_name, tls_name
 from tierscope.errors import BadInputError
 
 OURS = "TIERSCOPE_PROXY"
@@ -41,7 +41,7 @@ class Proxy:
     @property
     def tls_name(self) -> str:
         """What its certificate must be for, as for an endpoint."""
-        return self.host.partition("%")[0].removesuffix(".")
+        return tls_name(self.host)
 
     @property
     def origin(self) -> str:

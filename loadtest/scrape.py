@@ -25,7 +25,7 @@ from typing import BinaryIO
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest import proxy
+from loadtest import proxy, tls
 from loadtest.server_pages import where
 from loadtest.server_samples import FAMILIES, SERVER_FILE, Scrape, encode_line, labels_key
 from loadtest.wire import WIRES
@@ -182,15 +182,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--zero-ns", type=int, required=True)
     parser.add_argument("--key-of", default="", help="send this API's key")
-    parser.add_argument("--ca-file")
+    parser.add_argument("--ca-file", type=Path)
     parser.add_argument("--insecure", action="store_true")
     options = parser.parse_args(argv)
-    context = ssl.create_default_context(cafile=options.ca_file)
-    if options.insecure:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     wire = next((wire for name, wire in WIRES.items() if name == options.key_of), None)
     headers = {} if wire is None else wire.headers(wire.key(os.environ))
     try:
+        authorities = tls.read_authorities(options.ca_file) if options.ca_file is not None else ""
+        context = tls.context(verify=not options.insecure, authorities=authorities)
         pages = [Page(url, key_headers=headers, context=context) for url in options.url]
         with (options.folder / SERVER_FILE).open("ab", buffering=0) as file:
             record(pages, file, options.zero_ns)

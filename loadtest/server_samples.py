@@ -83,7 +83,7 @@ class ServerSamples:
         seen = [
             (scrape.at_ns, sum(found.values()))
             for scrape in self.scrapes
-            if (found := _matching(scrape.samples.get(name, {}), labels or {}))
+            if (found := matching(scrape.samples.get(name, {}), labels))
         ]
         instants = np.array([at_ns for at_ns, _ in seen], dtype=np.int64)
         return instants, np.array([value for _, value in seen], dtype=np.float64)
@@ -95,12 +95,12 @@ class ServerSamples:
         started anew, and counts from 0. None if the name was never seen or there are fewer than two scrapes.
         """
         good = [scrape for scrape in self.scrapes if not scrape.trouble]
-        if len(good) < 2 or not any(_matching(scrape.samples.get(name, {}), labels or {}) for scrape in good):
+        if len(good) < 2 or not any(matching(scrape.samples.get(name, {}), labels) for scrape in good):
             return None
-        last = dict(_matching(good[0].samples.get(name, {}), labels or {}))
+        last = dict(matching(good[0].samples.get(name, {}), labels))
         total = 0.0
         for scrape in good[1:]:
-            for key, value in _matching(scrape.samples.get(name, {}), labels or {}).items():
+            for key, value in matching(scrape.samples.get(name, {}), labels).items():
                 before = last.get(key, 0.0)
                 total += value - before if value >= before else value
                 last[key] = value
@@ -132,7 +132,8 @@ def read(folder: Path) -> ServerSamples | None:
     return ServerSamples(sorted(scrapes, key=lambda scrape: scrape.at_ns), notes)
 
 
-def _matching(by_labels: Mapping[str, float], wanted: Mapping[str, str]) -> dict[str, float]:
+def matching(by_labels: Mapping[str, float], wanted: Mapping[str, str] | None) -> dict[str, float]:
+    """Those series of one name that have all the labels wanted; all of them if none are."""
     if not wanted:
         return dict(by_labels)
     return {

@@ -7,7 +7,7 @@ None. Counters are differences over the stretch, exact; gauges are means over th
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loadtest.server_samples import ServerSamples
+from loadtest.server_samples import ServerSamples, matching
 
 Ratio = tuple[str, str]
 """Names of a numerator and a denominator, both counters."""
@@ -22,7 +22,7 @@ class _Engine:
     waiting: str
     tokens_per_step: Ratio | None = None
     cached: Ratio | None = None
-    missed: Ratio | None = None
+    cached_and_missed: Ratio | None = None
     """Hits and misses, where the whole is their sum."""
     cached_gauge: str = ""
     accepted: Ratio | None = None
@@ -54,7 +54,7 @@ _ENGINES = (
         "trtllm",
         running="trtllm_num_requests_running",
         waiting="trtllm_num_requests_waiting",
-        missed=("trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_missed_blocks_total"),
+        cached_and_missed=("trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_missed_blocks_total"),
         cached_gauge="trtllm_kv_cache_hit_rate",
         accepted=(
             "trtllm_spec_decode_num_accepted_tokens_total",
@@ -104,8 +104,8 @@ def truth(samples: ServerSamples, labels: Mapping[str, str] | None = None) -> Se
     if batch is None and running_mean is not None:
         batch, source = running_mean, f"mean of {engine.running}"
     cached = _ratio(samples, engine.cached, labels)
-    if cached is None and engine.missed is not None:
-        cached = _share(samples, engine.missed, labels)
+    if cached is None and engine.cached_and_missed is not None:
+        cached = _share(samples, engine.cached_and_missed, labels)
     accepted = _ratio(samples, engine.accepted, labels)
     return ServerTruth(
         engine=engine.name,
@@ -154,7 +154,6 @@ def _mean(samples: ServerSamples, name: str, labels: Mapping[str, str] | None) -
     values = [
         value
         for scrape in samples.scrapes
-        for key, value in scrape.samples.get(name, {}).items()
-        if not labels or all(f'"{k}":"{v}"' in key for k, v in labels.items())
+        for value in matching(scrape.samples.get(name, {}), labels).values()
     ]
     return sum(values) / len(values) if values else None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from loadtest import records
+from loadtest.plan_control import CONCLUSIVE
 from loadtest.tail import Tail
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from loadtest.records import RunInfo
 
 EVERY_S = 1.0
-REASON = "stopped: the verdict is conclusive"
-"""How ``status_detail`` of a run begins that was ended by its verdict."""
 _NICE = 10
 
 
@@ -70,7 +69,7 @@ class Watch:
         if not self._parts:
             return ""
         if self.conclusive is not None:
-            return f"{REASON}: {self.conclusive.sentence}"
+            return f"{CONCLUSIVE}: {self.conclusive.sentence}"
         return self._judge().sentence
 
     def note(self) -> None:
@@ -79,7 +78,7 @@ class Watch:
             return
         info = records.read_info(self._folder)
         if info.status == "complete":
-            detail = f"{REASON}: {self.conclusive.sentence}"
+            detail = f"{CONCLUSIVE}: {self.conclusive.sentence}"
             records.write_info(self._folder, msgspec.structs.replace(info, status_detail=detail))
 
     def _read(self) -> None:

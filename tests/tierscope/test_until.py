@@ -14,6 +14,7 @@ from analysis.sequential import planned_looks
 from loadtest import plan as plans
 from loadtest import records
 from loadtest.plan import Plan, Target
+from loadtest.plan_control import CONCLUSIVE
 from loadtest.records import RecordWriter, RequestRecord, RunInfo
 from mockserver import config
 from tierscope import until
@@ -102,10 +103,10 @@ def test_the_report_of_a_stopped_run_says_what_the_look_said(
     play(writer, recorded, watch.look, until_stopped=watch)
     assert watch.conclusive is not None
     info = records.read_info(tmp_path)
-    records.write_info(tmp_path, msgspec.structs.replace(info, status="complete", status_detail=until.REASON))
+    records.write_info(tmp_path, msgspec.structs.replace(info, status="complete", status_detail=CONCLUSIVE))
     watch.note()
-    assert records.read_info(tmp_path).status_detail == f"{until.REASON}: {watch.conclusive.sentence}"
-    assert watch.last_word() == f"{until.REASON}: {watch.conclusive.sentence}"
+    assert records.read_info(tmp_path).status_detail == f"{CONCLUSIVE}: {watch.conclusive.sentence}"
+    assert watch.last_word() == f"{CONCLUSIVE}: {watch.conclusive.sentence}"
     report = analyze([tmp_path])
     assert report.verdict == watch.conclusive
     assert report.verdict.decode is not None

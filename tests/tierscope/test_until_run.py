@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadtest import records
-from tierscope import until
+from loadtest.plan_control import CONCLUSIVE
 
 PLANNED = 320
 PLAN = f"""
@@ -83,7 +83,7 @@ def test_a_run_ends_at_its_verdict_with_nothing_cut_off_and_its_report_claims_no
         workers,
     )
     assert done.returncode == 0, done.stderr
-    assert f"{until.REASON}: fast decodes" in done.stdout
+    assert f"{CONCLUSIVE}: fast decodes" in done.stdout
     assert "Traceback" not in done.stderr
     run = records.read_run(out)
     measured = [record for record in run.records if not record.warmup]
@@ -91,7 +91,7 @@ def test_a_run_ends_at_its_verdict_with_nothing_cut_off_and_its_report_claims_no
     assert {record.outcome for record in measured} == {"ok"}
     assert run.info.plan.control.until == "verdict"
     assert run.info.status == "complete"
-    assert run.info.status_detail.startswith(f"{until.REASON}: fast decodes")
+    assert run.info.status_detail.startswith(f"{CONCLUSIVE}: fast decodes")
     assert tierscope("report", out, "--json", data).returncode == 0
     verdict = json.loads(data.read_text())["verdict"]
     assert verdict["decode"]["answer"] == "changed"
