@@ -42,7 +42,7 @@ def source(plan: Plan, *, folder: Path = Path()) -> Source:
 def requests(plan: Plan) -> list[Request]:
     """The requests to send, of the first tier, as warm-up; their texts are ``source(plan).says``.
 
-    ``prompt_tokens`` is the number of words. Their indexes are the run's first, so no other request has their text.
+    ``prompt_tokens`` is the number of words. Their indexes are the run's first: no other has their text.
     """
     return [
         Request(

@@ -15,10 +15,10 @@ class Health:
         """CPU time per wall time between the last two ticks."""
         self.cpu_max_ratio: float | None = None
         self.hub_late_s = 0.0
-        """The latest beat between the last two ticks."""
+        """Lateness of the worst beat between the last two ticks."""
         self.hub_late_max_s: float | None = None
         self._last_cpu_s, self._last_ns = cpu_s, began_ns
-        self._latest_s = 0.0
+        self._worst_beat_s = 0.0
         self._beats = Histogram(_LATE_EDGES_S)
 
     def tick(self, cpu_s: float, now_ns: int) -> None:
@@ -33,12 +33,12 @@ class Health:
         self.cpu_ratio = (cpu_s - self._last_cpu_s) / wall_s
         self.cpu_max_ratio = max(self.cpu_max_ratio or 0.0, self.cpu_ratio)
         self._last_cpu_s, self._last_ns = cpu_s, now_ns
-        self.hub_late_s, self._latest_s = self._latest_s, 0.0
+        self.hub_late_s, self._worst_beat_s = self._worst_beat_s, 0.0
 
     def beat(self, late_s: float) -> None:
         """The event loop woke for a beat, so late."""
         self._beats.observe(late_s)
-        self._latest_s = max(self._latest_s, late_s)
+        self._worst_beat_s = max(self._worst_beat_s, late_s)
         self.hub_late_max_s = max(self.hub_late_max_s or 0.0, late_s)
 
     @property

@@ -32,7 +32,7 @@ class Gauges:
 GAUGES = {
     "offered_per_s": (
         "offered_requests_per_second",
-        "Requests that an open loop let leave per second, last second; 0 in a closed loop.",
+        "Requests that an open loop let leave per second, last five seconds; 0 in a closed loop.",
     ),
     "cpu_ratio": (
         "client_cpu_ratio",

@@ -1,4 +1,4 @@
-"""Which share of a run one process sends. Pure."""
+"""Which positions of a stage one process sends. Pure."""
 
 import math
 from collections.abc import Sequence

@@ -165,14 +165,16 @@ def _at_level(stage: Stage, number: int, level: float, *, where: str) -> Stage:
     if isinstance(arrivals, Closed):
         if level != int(level) or level > 100_000:
             raise BadInputError(
-                f"{where}.levels: {level:g} is not allowed; expected a whole number of streams"
+                f"{where}.levels: {level:g} is not allowed; expected a whole number of streams up to 100000"
             )
         arrivals = msgspec.structs.replace(arrivals, streams=int(level))
         requests = None if requests is None else requests * int(level)
     elif isinstance(arrivals, Poisson | Constant | Gamma):
         arrivals = msgspec.structs.replace(arrivals, rate_per_s=level)
     else:
-        raise BadInputError(f"{where}.levels: has no meaning for these arrivals; expected closed, poisson, …")
+        raise BadInputError(
+            f"{where}.levels: has no meaning for these arrivals; expected closed, poisson, constant or gamma"
+        )
     return msgspec.structs.replace(
         stage, name=f"{stage.name}-{number}", arrivals=arrivals, requests=requests, levels=()
     )
