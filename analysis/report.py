@@ -7,7 +7,7 @@ from analysis.rendering import first_screen, markdown, pictures, report_json
 from analysis.rendering import html as html_page
 from analysis.rendering.printable import printable
 from analysis.rendering.terminal import summary_lines
-from loadtest.records import write_whole
+from tierscope import wholefile
 from tierscope.errors import BadInputError
 
 __all__ = ["summary_lines", "write"]
@@ -36,6 +36,6 @@ def write(report: Report, *, html: Path | None, json: Path | None, md: Path | No
 
 def _replace(path: Path, content: bytes) -> None:
     try:
-        write_whole(path, content)
+        wholefile.write(path, content)
     except OSError as error:
         raise BadInputError(f"{path}: cannot be written: {error.strerror}") from error

@@ -18,7 +18,7 @@ from gevent.pywsgi import WSGIServer
 from loadtest import page
 from loadtest.linger import Readers
 from loadtest.metrics import RunMetrics
-from loadtest.records import write_whole
+from tierscope import wholefile
 from tierscope.errors import BadInputError
 
 METRICS_FILE = "metrics.prom"
@@ -92,7 +92,7 @@ class MetricsServer:
 
 def save(folder: Path, metrics: RunMetrics) -> None:
     """Write the page as it stands into a run folder, whole or (OSError) not at all."""
-    write_whole(folder / METRICS_FILE, page.render(metrics))
+    wholefile.write(folder / METRICS_FILE, page.render(metrics))
 
 
 class _Body:

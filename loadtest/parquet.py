@@ -20,9 +20,9 @@ from loadtest.records import (
     SCHEMA_VERSION,
     RequestRecord,
     read_info,
-    replaced,
 )
 from tierscope.errors import BadInputError
+from tierscope.wholefile import replaced
 
 _ONLY_WHOLE = "columns are made of whole runs only"
 _VERSION_KEY = b"tierscope_schema_version"
@@ -78,7 +78,10 @@ def write(folder: Path, batch_bytes: int = BATCH_BYTES) -> Path:
         raise BadInputError(f"{RUN_FILE}: the run did not end in order; {_ONLY_WHOLE}")
     path = folder / PARQUET_FILE
     try:
-        with replaced(path) as fresh, pq.ParquetWriter(fresh, SCHEMA, compression="zstd") as columns:
+        with (
+            wholefile.replaced(path) as fresh,
+            pq.ParquetWriter(fresh, SCHEMA, compression="zstd") as columns,
+        ):
             for records in batches(folder, batch_bytes):
                 columns.write_table(pa.Table.from_pylist([_row(one) for one in records], schema=SCHEMA))
     except BadInputError as error:

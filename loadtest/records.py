@@ -9,10 +9,7 @@ records into columns). Rules for whoever edits it:
 4. A changed meaning is a new ``SCHEMA_VERSION``; a reader refuses versions it does not know.
 """
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -21,6 +18,7 @@ import msgspec
 
 from loadtest.plan import Plan, Target
 from loadtest.unreadable import UNREADABLE
+from tierscope import wholefile
 from tierscope.errors import BadInputError
 
 SCHEMA_VERSION = 1
@@ -256,35 +254,7 @@ class RecordWriter:
 
 def write_info(folder: Path, info: RunInfo) -> None:
     """Write run.json so that a reader sees the old or the new one, never half of it, also after OSError."""
-    write_whole(folder / RUN_FILE, msgspec.json.format(_ENCODER.encode(info), indent=2) + b"\n")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old or the new one; OSError leaves the old one as it was."""
-    with replaced(path) as fresh:
-        fresh.write_bytes(data)
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """Give the name of a fresh file, which takes the place of ``path`` at the end, unless an exception comes.
-
-    A link stays one: its target is replaced. A device or a pipe is written into, since to rename a file over
-    ``/dev/null`` would take it from the whole machine.
-    """
-    special = path.exists() and not path.is_file()
-    target = path if special else Path(os.path.realpath(path))
-    fresh = target.with_name(f".{target.name}.{os.getpid()}")
-    if special:
-        fresh = Path(tempfile.gettempdir(), fresh.name)
-    try:
-        yield fresh
-        if special:
-            target.write_bytes(fresh.read_bytes())
-        else:
-            fresh.replace(target)
-    finally:
-        fresh.unlink(missing_ok=True)
+    wholefile.write(folder / RUN_FILE, msgspec.json.format(_ENCODER.encode(info), indent=2) + b"\n")
 
 
 def read_info(folder: Path) -> RunInfo:

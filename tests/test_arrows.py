@@ -48,22 +48,24 @@ MAY: dict[str, set[str]] = {
     "loadtest.server_watch": {"gevent"},
     "loadtest.watching": {"gevent"},
     "loadtest.sending": {"gevent", "httptools"},
-    "loadtest.ledger": {"gevent", "prometheus_client"},
-    "loadtest.client_health": {"gevent", "httptools", "prometheus_client"},
-    "loadtest.crew": {"gevent", "prometheus_client"},
-    "loadtest.distribution": {"gevent", "httptools", "locust", "prometheus_client"},
+    "loadtest.ledger": {"gevent"},
+    "loadtest.client_health": {"gevent", "httptools"},
+    "loadtest.crew": {"gevent"},
+    "loadtest.distribution": {"gevent", "httptools", "locust"},
     "loadtest.muster": {"gevent"},
     "loadtest.parent": {"gevent"},
     "loadtest.share": {"gevent", "httptools"},
     "loadtest.signals": {"gevent"},
     "loadtest.worker": {"gevent", "httptools"},
-    "loadtest.run": {"gevent", "httptools", "prometheus_client"},
-    "loadtest.users": {"gevent", "httptools", "locust", "prometheus_client"},
-    "loadtest.locustfile": {"gevent", "httptools", "locust", "prometheus_client"},
+    "loadtest.run": {"gevent", "httptools"},
+    "loadtest.users": {"gevent", "httptools", "locust"},
+    "loadtest.locustfile": {"gevent", "httptools", "locust"},
     "loadtest.parquet": {"pyarrow"},
     "mockserver.metrics": {"prometheus_client"},
     "mockserver.app": {"aiohttp", "prometheus_client"},
 }
+# Modules of the front door that all rooms share.
+SHARED = {"tierscope." + name for name in ("errors", "typedtoml", "prices", "wholefile")}
 # What analysis may know of the other rooms.
 ANALYSIS_MAY = {
     *("loadtest." + name for name in ("records", "plan", "parquet", "derive")),
@@ -131,6 +133,21 @@ def test_a_module_loads_nothing_heavy_that_it_is_not_known_for(module: str) -> N
         assert heavy <= MAY.get(module, set()), f"{module} loads {sorted(heavy)}"
     strangers = top(found) & ({*ROOMS} - {room})
     assert not strangers, f"{module} imports the room {sorted(strangers)}"
+
+
+@pytest.mark.parametrize("module", sorted(MAY))
+def test_a_module_is_known_for_nothing_that_it_does_not_load(module: str) -> None:
+    assert MAY[module] <= top(loaded_by(module))
+
+
+@pytest.mark.parametrize("module", [m for room in ROOMS for m in modules(room)])
+def test_a_room_knows_only_the_shared_modules_of_the_front_door(module: str) -> None:
+    assert {n for n in loaded_by(module) if n.startswith("tierscope.")} <= SHARED
+
+
+@pytest.mark.parametrize("module", sorted(SHARED))
+def test_shared_modules_are_pure(module: str) -> None:
+    assert not top(loaded_by(module)) & {*HEAVY, *ROOMS}
 
 
 @pytest.mark.parametrize("module", modules("analysis"))

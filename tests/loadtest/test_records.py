@@ -1,7 +1,6 @@
 """The run folder: what is written is read back, and what is broken is said."""
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -392,23 +391,6 @@ def test_nothing_is_on_disk_before_a_flush_and_everything_after_it(tmp_path: Pat
     writer.flush()
     assert writer.path.read_bytes() == records.encode_line(record(0))
     writer.close()
-
-
-def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
-        records.write_whole(pipe, b"all of it")
-        assert reader.read() == b"all of it"
-    assert pipe.is_fifo()
-    assert list(tmp_path.iterdir()) == [pipe]
-
-
-def test_a_link_to_a_file_stays_a_link(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "there")
-    records.write_whole(tmp_path / "link", b"new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "there").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "a column less", "another type"])
