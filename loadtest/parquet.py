@@ -78,10 +78,7 @@ def write(folder: Path, batch_bytes: int = BATCH_BYTES) -> Path:
         raise BadInputError(f"{RUN_FILE}: the run did not end in order; {_ONLY_WHOLE}")
     path = folder / PARQUET_FILE
     try:
-        with (
-            wholefile.replaced(path) as fresh,
-            pq.ParquetWriter(fresh, SCHEMA, compression="zstd") as columns,
-        ):
+        with replaced(path) as fresh, pq.ParquetWriter(fresh, SCHEMA, compression="zstd") as columns:
             for records in batches(folder, batch_bytes):
                 columns.write_table(pa.Table.from_pylist([_row(one) for one in records], schema=SCHEMA))
     except BadInputError as error:
