@@ -68,17 +68,21 @@ def draw(
 def _medians(
     medians: Mapping[str, float], unit: Unit, looks: Looks, x: alt.X, domain: Sequence[float]
 ) -> list[alt.Chart]:
-    """Mark each tier's median; with one or two tiers also in figures, on the side where there is room."""
+    """Mark each tier's median; with one or two tiers also in figures, on the side where there is room.
+
+    A median of 0 has no place on the axis: the answer was there before the request's ``send`` had returned.
+    """
     short = unit if unit is not numbers.TOKENS_PER_S else Unit("", glue="")
     rows: Rows = [
         {"tier": tier, "edge": medians[tier] * unit.scale, "text": numbers.number(medians[tier], short)}
         for tier in sorted(medians, key=lambda tier: medians[tier])
+        if medians[tier] > 0
     ]
     rule = alt.Chart(encodings.data(rows)).mark_rule(strokeWidth=1.25, strokeDash=[2, 3])
     marks = [
         rule.encode(x=x, color=encodings.colour(looks, encodings.strokes(looks)), opacity=encodings.chosen())
     ]
-    if len(rows) > 2:
+    if not 1 <= len(rows) <= 2:
         return marks
     width = math.log(domain[1] / domain[0])
     places = [math.log(row["edge"] / domain[0]) / width for row in rows]

@@ -124,6 +124,17 @@ def test_distributions_on_different_stretches_of_a_grid_share_one_axis() -> None
     assert [row["share_1"] for row in columns] == ["0 %", "0 %", "0 %", "100 %"]
 
 
+@pytest.mark.parametrize("other", [{}, {"b": 0.0}, {"b": 9.0}, {"b": 0.0, "c": 9.0}])
+def test_a_median_of_nothing_has_no_place_on_a_log_axis(other: dict[str, float]) -> None:
+    medians = {"a": 0.0, **other}
+    found = [
+        Distribution(tier=tier, metric="ttft", edges=[8.0, 9.0, 10.0], shares=[0.5, 0.5]) for tier in medians
+    ]
+    looks = theme.looks([*medians])
+    spec = distribution.draw(found, medians, looks, unit=numbers.SECONDS, title="TTFT").to_dict()
+    assert {row["edge"] for row in data(spec, "text")} == {value for value in medians.values() if value > 0}
+
+
 @pytest.mark.parametrize(
     ("low", "high"), [(1.0, 1000.0), (8.0, 130.0), (0.7, 2.7), (15.0, 20.0), (1e-5, 1e4)]
 )
