@@ -119,7 +119,7 @@ class Pacer:
         scheduled_ns = max(due_ns, self._holds.until_ns(prepared.request.tier.name))
         if not self._stage.is_due(prepared.position, scheduled_ns):
             self._stage.finish()
-        elif scheduled_ns > due_ns and scheduled_ns > self._clock.now_ns():
+        elif scheduled_ns > due_ns and (self._held or scheduled_ns > self._clock.now_ns()):
             heapq.heappush(self._held, (scheduled_ns, prepared.conversation, prepared))
         else:
             self._send(prepared, scheduled_ns)
