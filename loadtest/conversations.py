@@ -12,13 +12,13 @@ from collections.abc import Callable
 from gevent.event import AsyncResult, Event
 
 from loadtest.clock import RunClock
-from loadtest.holds import HOLDING, Holds
+from loadtest.holds import Holds
 from loadtest.message import MessageBuilder
+from loadtest.retry_after import retry_after_s
 from loadtest.routes import Routes
-from loadtest.scribe import Finished
+from loadtest.scribe import Attempt
 from loadtest.stage import StageProgress
 from loadtest.stock import Prepared
-from loadtest.timeline import retry_after_s
 from loadtest.workload import Message, Request, Source
 
 
@@ -40,7 +40,7 @@ class Conversations:
         *,
         admit: Callable[[Request, int], bool],
         started: Callable[[Request], None],
-        ended: Callable[[Finished], None],
+        ended: Callable[[Attempt], None],
         idle: Callable[[], None],
     ) -> None:
         self.source = source
@@ -48,7 +48,7 @@ class Conversations:
         self._admit, self._started, self._ended, self._idle = admit, started, ended, idle
         sessions = source.plan.workload.sessions
         self._think_s = sessions.think_s if sessions else 0.0
-        self._under_way: dict[Finished, StageProgress] = {}
+        self._under_way: dict[Attempt, StageProgress] = {}
 
     @property
     def under_way(self) -> int:
@@ -65,8 +65,19 @@ class Conversations:
         message = self._builder.build(request, said)
         return Prepared(conversation, turn, position, request, message, said if stage.turns > 1 else ())
 
-    def hold(self, stage: StageProgress, prepared: Prepared, over: Event) -> int:
-        """A whole conversation of a closed loop; gives the position of the last turn."""
+    def takes(self, stage: StageProgress, prepared: Prepared) -> bool:
+        """Take a request from the stage, if it may leave."""
+        if stage.paced and not prepared.turn:
+            due = not stage.closed  # its instant was looked at; its keeper may be late
+        else:
+            due = stage.is_due(prepared.position, self._clock.now_ns())
+        if not due or not self._admit(prepared.request, len(prepared.message)):
+            return False
+        stage.take(prepared.position)
+        return True
+
+    def have(self, stage: StageProgress, prepared: Prepared, over: Event) -> int:
+        """Have a whole conversation of a closed loop, once its tier may be asked; gives the last position."""
         scheduled_ns = self._allowed_ns(prepared, over)
         if self.takes(stage, prepared):
             return self.converse(stage, prepared, scheduled_ns, over)
@@ -94,11 +105,11 @@ class Conversations:
 
     def give_up(self) -> None:
         """Tell all that is under way as cancelled, whatever keeps it."""
-        for finished in list(self._under_way):
-            exchange = finished.exchange
+        for attempt in list(self._under_way):
+            exchange = attempt.exchange
             exchange.ending, exchange.detail = "cancelled", "the run ended"
             exchange.ended_ns = self._clock.now_ns()
-            self._tell(finished)
+            self._tell(attempt)
 
     def _allowed_ns(self, prepared: Prepared, over: Event) -> int:
         """Block while the tier is on hold; gives when the request should leave: now, or at the hold's end."""
@@ -109,17 +120,6 @@ class Conversations:
                 break
         return scheduled_ns
 
-    def takes(self, stage: StageProgress, prepared: Prepared) -> bool:
-        """Take a request from the stage, if it may leave."""
-        if stage.paced and not prepared.turn:
-            due = not stage.closed  # its instant was looked at; its keeper may be late
-        else:
-            due = stage.is_due(prepared.position, self._clock.now_ns())
-        if not due or not self._admit(prepared.request, len(prepared.message)):
-            return False
-        stage.take(prepared.position)
-        return True
-
     def _perform(self, stage: StageProgress, prepared: Prepared, scheduled_ns: int) -> str | None:
         """Send one request that was taken, read its answer, tell of it.
 
@@ -128,25 +128,24 @@ class Conversations:
         call = self._routes.to(prepared.request.tier).call(prepared.message, punctual=stage.paced)
         more = prepared.turn + 1 < stage.turns and not stage.closed
         answered: AsyncResult[str | None] | None = AsyncResult() if more else None
-        finished = Finished(prepared.request, call.exchange, scheduled_ns, answered)
-        self._under_way[finished] = stage
+        attempt = Attempt(prepared.request, call.exchange, scheduled_ns, answered)
+        self._under_way[attempt] = stage
         self._started(prepared.request)
         try:
             call.run()
         finally:  # also when Locust kills this greenlet
-            self._tell(finished)
+            self._tell(attempt)
         return None if answered is None else answered.get()
 
-    def _tell(self, finished: Finished) -> None:
+    def _tell(self, attempt: Attempt) -> None:
         """Tell that a request has ended, once."""
-        stage = self._under_way.pop(finished, None)
+        stage = self._under_way.pop(attempt, None)
         if stage is None:
             return
-        exchange = finished.exchange
-        if exchange.status in HOLDING:
-            wait_s = retry_after_s(exchange.headers)
-            self._holds.told(finished.request.tier.name, exchange.status, wait_s, self._clock.now_ns())
+        exchange = attempt.exchange
+        wait_s = retry_after_s(exchange.headers)
+        self._holds.told(attempt.request.tier.name, exchange.status, wait_s, self._clock.now_ns())
         stage.end()
-        self._ended(finished)
+        self._ended(attempt)
         if not stage.in_flight:
             self._idle()

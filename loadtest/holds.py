@@ -1,6 +1,6 @@
 """How long a server asked each tier to wait. Pure: the present is handed in."""
 
-HOLDING = (429, 503, 529)
+_HOLDING = (429, 503, 529)
 """Statuses whose ``retry-after`` is a hold; on others it has another meaning (a redirect's, for one)."""
 
 
@@ -13,7 +13,7 @@ class Holds:
 
     def told(self, tier: str, status: int | None, retry_after_s: float | None, now_ns: int) -> None:
         """Take in an answer that came at ``now_ns``; a shorter wait never ends a longer one."""
-        if self._honoured and status in HOLDING and retry_after_s is not None:
+        if self._honoured and status in _HOLDING and retry_after_s is not None:
             self.hold(tier, now_ns + round(retry_after_s * 1e9))
 
     def hold(self, tier: str, until_ns: int) -> None:

@@ -24,6 +24,6 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Send nothing that could take the run past this sum at the price book's prices; warm-up and calibration
     count. Several workers get equal shares, and the run ends when the first has used up its own."""
     honour_retry_after: bool = False
-    """After a 429 or 529 with retry-after, send that tier nothing until then. The wait is schedule, never
-    latency: later requests of the tier are scheduled at its end. Each of several workers minds what it was
-    told itself."""
+    """After a 429, 503 or 529 with retry-after, send that tier nothing until then. The wait is schedule and
+    never latency: later requests of the tier are scheduled at its end. Each of several workers minds what it
+    was told itself."""

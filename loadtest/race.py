@@ -21,7 +21,7 @@ Prepare = Callable[[_socket.socket], None]
 """Sets a socket's options before it connects."""
 
 
-class Attempt:
+class _Attempt:
     """One connection under way. ``code`` is the system's error number, 0 for none, once it ``ended``."""
 
     def __init__(self, address: Address, prepare: Prepare, wake: Callable[[], None]) -> None:
@@ -67,13 +67,13 @@ def connect_first(
 
     Raises the last OSError if all fail, DeadlineError with ``words``, or CancelledError.
     """
-    left, running = list(addresses), list[Attempt]()
+    left, running = list(addresses), list[_Attempt]()
     failure = OSError(errno.EADDRNOTAVAIL, "the host has no address")
     try:
         while left or running:
             if left:
                 try:
-                    running.append(Attempt(left.pop(0), prepare, waiter.wake.set))
+                    running.append(_Attempt(left.pop(0), prepare, waiter.wake.set))
                 except OSError as error:  # this machine lacks the family, or file descriptors
                     failure = error
                     continue

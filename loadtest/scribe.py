@@ -27,8 +27,8 @@ _MOST_WAITING = 20_000
 
 
 @dataclass(eq=False, slots=True)
-class Finished:
-    """A request that has ended and is not recorded yet."""
+class Attempt:
+    """A request from its leaving on, until its record is made; the scribe gets it once it has ended."""
 
     request: Request
     exchange: Exchange
@@ -44,21 +44,21 @@ class Scribe:
 
     def __init__(
         self,
-        write: Callable[[Finished], RequestRecord],
+        write: Callable[[Attempt], RequestRecord],
         read: Callable[[Exchange], str],
         agenda: Agenda | None = None,
     ) -> None:
         self._write, self._read = write, read
         self._agenda = agenda or Agenda()
         self.fault: Exception | None = None
-        self._waiting: deque[Finished] = deque()
+        self._waiting: deque[Attempt] = deque()
         self._news, self._idle = Event(), Event()
         self._idle.set()
         self._greenlet = gevent.spawn(self._work)
 
-    def put(self, finished: Finished) -> None:
+    def put(self, attempt: Attempt) -> None:
         """Have the record made soon."""
-        self._waiting.append(finished)
+        self._waiting.append(attempt)
         self._idle.clear()
         self._news.set()
 
@@ -86,13 +86,13 @@ class Scribe:
         finally:
             slices.close()
 
-    def _tell(self, finished: Finished) -> None:
+    def _tell(self, attempt: Attempt) -> None:
         answer = None
         try:
-            record = finished.record = self._write(finished)
-            if finished.answered is not None and record.outcome == "ok":
-                answer = self._read(finished.exchange)
+            record = attempt.record = self._write(attempt)
+            if attempt.answered is not None and record.outcome == "ok":
+                answer = self._read(attempt.exchange)
         except Exception as fault:  # noqa: BLE001 - rule 3
             self.fault = self.fault or fault
-        if finished.answered is not None:
-            finished.answered.set(answer)
+        if attempt.answered is not None:
+            attempt.answered.set(answer)

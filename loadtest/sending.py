@@ -12,7 +12,7 @@ from loadtest.message import MessageBuilder
 from loadtest.records import RequestRecord
 from loadtest.routes import Routes
 from loadtest.run_config import RunConfig
-from loadtest.scribe import Finished, Scribe
+from loadtest.scribe import Attempt, Scribe
 from loadtest.slices import Agenda
 from loadtest.spending import Spending
 from loadtest.stamps import Stamps
@@ -103,14 +103,14 @@ class Sending:
         if self.traffic.stopped or not self._admits(request, len(message)):
             return None
         call = self.routes.to(request.tier).call(message)
-        finished = Finished(request, call.exchange, self._clock.now_ns())
+        attempt = Attempt(request, call.exchange, self._clock.now_ns())
         self._started(request.stage, request.tier.name)
         try:
             call.run()
         finally:
-            self.scribe.put(finished)
+            self.scribe.put(attempt)
         self.scribe.drain()
-        return finished.record
+        return attempt.record
 
     def _admits(self, request: Request, request_bytes: int) -> bool:
         if self.spending.admits(request, request_bytes):
@@ -118,15 +118,15 @@ class Sending:
         self._conclude(self.spending.refusal())
         return False
 
-    def _record(self, finished: Finished) -> RequestRecord:
+    def _record(self, attempt: Attempt) -> RequestRecord:
         """Make the record of a request that ended."""
-        request, exchange = finished.request, finished.exchange
+        request, exchange = attempt.request, attempt.exchange
         record = timeline.record(
             request,
             exchange,
             self._wire,
             model=self._builder.model(request.tier),
-            scheduled_ns=finished.scheduled_ns,
+            scheduled_ns=attempt.scheduled_ns,
             secret=self._config.key,
         )
         self.spending.settle(record)

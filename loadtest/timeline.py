@@ -3,7 +3,6 @@
 Counts of tokens come from ``usage``; the count of events stands in for it only under ``tokens_source``.
 """
 
-import email.utils
 import functools
 from urllib.parse import quote
 
@@ -12,6 +11,7 @@ from loadtest.exchange import Exchange
 from loadtest.outcome import detail_of, outcome_of, refused
 from loadtest.reading import Reading, read
 from loadtest.records import RequestRecord
+from loadtest.retry_after import retry_after_s
 from loadtest.wire import Wire
 from loadtest.workload import Request
 
@@ -103,25 +103,3 @@ def _word(said: str) -> str:
 
 def _of_rate_limits(header: str) -> bool:
     return "ratelimit" in header or header.startswith("anthropic-fast-")
-
-
-def retry_after_s(headers: dict[str, str]) -> float | None:
-    """Seconds to wait as a server asks for; a date is read against the server's own Date header."""
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        return _seconds_between(headers.get("date"), value)
-    return seconds if 0 <= seconds < 1e9 else None
-
-
-def _seconds_between(earlier: str | None, later: str) -> float | None:
-    if earlier is None:
-        return None
-    try:
-        wait = email.utils.parsedate_to_datetime(later) - email.utils.parsedate_to_datetime(earlier)
-    except (ValueError, TypeError):
-        return None
-    return max(0.0, wait.total_seconds())

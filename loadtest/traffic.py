@@ -22,7 +22,7 @@ from loadtest.pacing import Alarm
 from loadtest.part import Part
 from loadtest.plan import Closed, Plan
 from loadtest.routes import Routes
-from loadtest.scribe import Finished
+from loadtest.scribe import Attempt
 from loadtest.slices import Agenda, Slices
 from loadtest.stage import StageProgress, users_of
 from loadtest.stock import Prepared, Stock
@@ -51,7 +51,7 @@ class Traffic:
         *,
         admit: Callable[[Request, int], bool],
         started: Callable[[Request], None],
-        ended: Callable[[Finished], None],
+        ended: Callable[[Attempt], None],
         agenda: Agenda,
     ) -> None:
         self.stage: StageProgress | None = None
@@ -243,7 +243,7 @@ class Traffic:
             self._pace(stage, self._pacer, over)
         elif (prepared := stock.take(self._clock.now_ns())) is not None:
             self._wanted.set()
-            last = self._conversations.hold(stage, prepared, over)
+            last = self._conversations.have(stage, prepared, over)
             if pause_s := self._think_s(stage, last):
                 over.wait(pause_s)
         else:

@@ -13,16 +13,16 @@ from loadtest import scribe as scribe_module
 from loadtest.exchange import Exchange
 from loadtest.plan import Tier
 from loadtest.records import Outcome, RequestRecord
-from loadtest.scribe import Finished, Scribe
+from loadtest.scribe import Attempt, Scribe
 from loadtest.slices import Agenda, Slices
 from loadtest.workload import Request
 
 TIER = Tier(name="a")
 
 
-def finished(index: int, answered: "AsyncResult[str | None] | None" = None) -> Finished:
+def finished(index: int, answered: "AsyncResult[str | None] | None" = None) -> Attempt:
     request = Request(index=index, stage="s", warmup=False, tier=TIER, prompt_tokens=4, max_tokens=8)
-    return Finished(request, Exchange(stamp_source="kernel"), 0, answered)
+    return Attempt(request, Exchange(stamp_source="kernel"), 0, answered)
 
 
 def record(index: int, outcome: Outcome = "ok") -> RequestRecord:
@@ -103,7 +103,7 @@ def test_nobody_waits_for_long_for_what_does_not_happen() -> None:
 def test_what_has_ended_is_read_in_order_while_arrivals_are_looked_after(ready: Socket) -> None:
     written, looks = list[int](), list[int]()
 
-    def write(one: Finished) -> RequestRecord:
+    def write(one: Attempt) -> RequestRecord:
         written.append(one.request.index)
         looks.append(ready.looks)
         begun_s = time.perf_counter()
@@ -128,7 +128,7 @@ def test_a_backlog_that_grows_too_long_is_worked_through(
     monkeypatch.setattr(scribe_module, "Slices", lambda agenda: Slices(agenda, slice_ns=0))
     looks = list[int]()
 
-    def write(one: Finished) -> RequestRecord:
+    def write(one: Attempt) -> RequestRecord:
         looks.append(ready.looks)
         return record(one.request.index)
 
@@ -152,7 +152,7 @@ def test_a_conversation_is_given_the_answer_or_that_there_is_none() -> None:
 
 
 def test_a_fault_in_one_record_keeps_no_other_from_being_made() -> None:
-    def write(one: Finished) -> RequestRecord:
+    def write(one: Attempt) -> RequestRecord:
         if one.request.index == 1:
             raise ZeroDivisionError
         return record(one.request.index)
@@ -169,7 +169,7 @@ def test_a_fault_in_one_record_keeps_no_other_from_being_made() -> None:
 def test_draining_waits_for_what_was_put_and_for_nothing_else() -> None:
     written = list[int]()
 
-    def write(one: Finished) -> RequestRecord:
+    def write(one: Attempt) -> RequestRecord:
         written.append(one.request.index)
         return record(one.request.index)
 

@@ -11,14 +11,15 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from loadtest import endpoint, plan, reading, timeline, traffic
+from loadtest import endpoint, pacer, plan, reading, timeline, traffic
 from loadtest.clock import RunClock
 from loadtest.exchange import Exchange
 from loadtest.message import MessageBuilder
+from loadtest.pacing import Alarm
 from loadtest.part import Part, split
 from loadtest.plan import Target, Tier
 from loadtest.records import RequestRecord
-from loadtest.scribe import Finished, Scribe
+from loadtest.scribe import Attempt, Scribe
 from loadtest.slices import Agenda
 from loadtest.traffic import Traffic
 from loadtest.wire import WIRES
@@ -166,9 +167,9 @@ class Driven:
         builder.build = noted  # type: ignore[method-assign]
         self.users: list[gevent.Greenlet] = []
 
-    def _record(self, finished: Finished) -> RequestRecord:
+    def _record(self, attempt: Attempt) -> RequestRecord:
         made = timeline.record(
-            finished.request, finished.exchange, WIRE, model="m", scheduled_ns=finished.scheduled_ns
+            attempt.request, attempt.exchange, WIRE, model="m", scheduled_ns=attempt.scheduled_ns
         )
         self.records.append(made)
         return made
@@ -489,6 +490,18 @@ def test_an_open_loop_schedules_a_held_tier_at_the_holds_end_and_the_other_as_be
     sent_order = sorted(fast, key=lambda one: one.sent_ns or 0)
     assert [one.index for one in sent_order] == [one.index for one in fast]
     assert sum(end_ns <= one.scheduled_ns <= end_ns + _SLACK_NS for one in fast) >= 10
+
+
+def test_what_was_held_leaves_first_although_the_pacer_wakes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(Alarm):
+        def wait_until(self, instant_ns: int) -> None:
+            super().wait_until(instant_ns + 45_000_000)  # four requests become due meanwhile
+
+    monkeypatch.setattr(pacer, "Alarm", Late)
+    driven = Driven(text(constant(100.0, 100), top=HONOUR), Limited()).run()
+    driven.check()
+    fast = [sent.index for sent in driven.server.sent if sent.tier == "fast"]
+    assert fast == sorted(fast)
 
 
 def test_a_stream_that_would_ask_a_held_tier_waits() -> None:
