@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from loadtest import plan
-from loadtest.plan import Arrivals, Plan
+from loadtest.plan import Arrivals, Control, Network, Plan, Tier, Timeouts
 from loadtest.plan_workload import Lengths, Trace, Workload
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "workloads.md").read_text("utf-8")
@@ -43,3 +43,15 @@ def test_every_arrival_every_length_and_every_key_of_a_workload_is_shown() -> No
         assert f"{field.name} = " in TEXT or f"`{field.name}`" in TEXT, field.name
     formats = next(f.type for f in msgspec.structs.fields(Trace) if f.name == "format")
     assert all(f"`{name}`" in TEXT for name in get_args(formats))
+
+
+@pytest.mark.parametrize("part", [Control, Tier, Timeouts, Network])
+def test_every_key_of_the_other_parts_is_shown(part: type[msgspec.Struct]) -> None:
+    for field in msgspec.structs.fields(part):
+        assert f"{field.name} = " in TEXT, field.name
+
+
+@pytest.mark.parametrize("part", [Timeouts, Network])
+def test_defaults_are_shown_as_they_are(part: type[msgspec.Struct]) -> None:
+    shown = [getattr(parsed(example), part.__name__.lower()) for example in EXAMPLES]
+    assert all(one == part() for one in shown)
