@@ -9,7 +9,7 @@ import gevent
 import pytest
 
 from loadtest import endpoint
-from loadtest.call import KEEP_LOOK_NS
+from loadtest.call import KEEP_LOOK_NS, Call
 from loadtest.clock import RunClock
 from loadtest.connection import Connection
 from loadtest.plan import Timeouts
@@ -335,13 +335,20 @@ def test_a_full_backlog_runs_into_the_connect_deadline(connect: Make) -> None:
 # The run's end
 
 
+def wait_for_bytes(calls: list[Call]) -> None:
+    with gevent.Timeout(10):
+        while not all(call.exchange.pieces for call in calls):
+            gevent.sleep(0.005)
+
+
 def test_cancelling_ends_calls_wherever_they_are(serve: Serve, connect: Make) -> None:
     transport = connect(serve(drips).url)
-    calls = [gevent.spawn(transport.call(REQUEST).run) for _ in range(3)]
-    gevent.sleep(0.1)
+    calls = [transport.call(REQUEST) for _ in range(3)]
+    greenlets = [gevent.spawn(call.run) for call in calls]
+    wait_for_bytes(calls)
     assert transport.cancel() == 3
-    gevent.joinall(calls, timeout=5)
-    for greenlet in calls:
+    gevent.joinall(greenlets, timeout=5)
+    for greenlet in greenlets:
         assert greenlet.value.ending == "cancelled"
         assert body(greenlet.value)
     assert transport.cancel() == 0
@@ -350,7 +357,7 @@ def test_cancelling_ends_calls_wherever_they_are(serve: Serve, connect: Make) ->
 def test_a_killed_greenlet_leaves_a_cancelled_exchange(serve: Serve, connect: Make) -> None:
     call = connect(serve(drips).url).call(REQUEST)
     greenlet = gevent.spawn(call.run)
-    gevent.sleep(0.1)
+    wait_for_bytes([call])
     greenlet.kill()
     assert call.exchange.ending == "cancelled"
     assert call.exchange.ended_ns > 0
@@ -452,6 +459,25 @@ def test_the_last_chunk_is_seen_at_once_wherever_its_bytes_are_cut(
     exchange = connect(serve(two_parts).url, Timeouts(idle_s=5)).call(REQUEST).run()
     assert exchange.ending == "complete"
     assert body(exchange) == b"ok" + (b"!" if b"!" in end else b"")
+
+
+@pytest.mark.parametrize("end", [b"0\r\n\r\n", b"0\r\nX-Trailer: 1\r\n\r\n"])
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 4])
+def test_bytes_after_the_last_chunk_hold_nobody_up(serve: Serve, connect: Make, end: bytes, cut: int) -> None:
+    def goes_on(connection: socket.socket, _: int) -> None:
+        receive(connection)
+        connection.sendall(HEAD_OF_CHUNKS)
+        time.sleep(0.02)
+        connection.sendall(b"2\r\nok\r\n" + end[: len(end) - cut])
+        time.sleep(0.02 if cut else 0.0)
+        connection.sendall(end[len(end) - cut :] + b"anything else")
+        receive(connection)
+
+    call = connect(serve(goes_on).url, Timeouts(idle_s=60)).call(REQUEST)
+    runner = gevent.spawn(call.run)
+    runner.join(timeout=20)
+    assert runner.ready()
+    assert (call.exchange.ending, body(call.exchange)) == ("complete", b"ok")
 
 
 def test_what_had_come_before_a_cut_is_all_there(serve: Serve, connect: Make) -> None:
