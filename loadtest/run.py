@@ -108,6 +108,8 @@ class PlanRun:
         """Wait for the stage under way to end; give how many users the next needs, None after the last."""
         self.traffic.wait()
         self._sending.scribe.drain()
+        if (fault := self._sending.traffic.fault) is not None:
+            self.fail(f"a fault of the load test: {fault!r}")
         if not self.interrupted and not self.failure:
             self.ledger.say_progress(ended=True)
         return self.traffic.users_needed()

@@ -8,7 +8,19 @@ from loadtest import fitness
 from loadtest.boot import boot_id
 from loadtest.clock import RunClock
 from loadtest.courier import Courier
-from loadtest.crew_messages import Batch, Begin, Done, Open, Over, Parcel, Ready, Report, Wish, unpack_config
+from loadtest.crew_messages import (
+    Batch,
+    Begin,
+    Done,
+    Open,
+    Over,
+    Parcel,
+    Ready,
+    Refused,
+    Report,
+    Wish,
+    unpack_config,
+)
 from loadtest.sending import Sending
 from loadtest.stamps import Stamps
 from loadtest.traffic import Traffic
@@ -68,6 +80,9 @@ class Share:
             traffic.wait()
             self._sending.scribe.drain()
             self._courier.flush()
+            if traffic.fault is not None:
+                why = f"a fault of the load test: {traffic.fault!r}"
+                self._post(Refused(self.run, why, bad_input=False))
             next_index = next_index if traffic.stage is None else traffic.stage.next_index
         self._post(Over(self.run, order.stage, next_index))
 

@@ -118,7 +118,7 @@ def _probe_loopback() -> Stamps:
     return Stamps("user", "this kernel does not stamp what it receives")
 
 
-def _tells_departures(writer: socket.socket) -> bool:
+def _tells_departures(writer: _socket.socket) -> bool:
     try:
         departures.ask(writer)
         before_ns = time.time_ns()

@@ -57,6 +57,8 @@ class Traffic:
         self.stage: StageProgress | None = None
         self.holds = Holds(honoured=plan.control.honour_retry_after)
         self._plan, self._routes, self._clock, self._agenda = plan, routes, clock, agenda
+        self.fault: Exception | None = None
+        """What went wrong in a greenlet that nobody waits for; no request leaves after it."""
         self.next_index = 0
         """The index of the first request of the next stage."""
         self._opened = 0
@@ -265,9 +267,15 @@ class Traffic:
     def _send(self, stage: StageProgress, prepared: Prepared, scheduled_ns: int) -> None:
         """Let an open loop's request leave, in a greenlet of its own."""
         if self._conversations.takes(stage, prepared):
-            gevent.spawn(self._conversations.converse, stage, prepared, scheduled_ns, self._over)
+            alone = gevent.spawn(self._conversations.converse, stage, prepared, scheduled_ns, self._over)
+            alone.link_exception(self._on_fault)
         else:
             stage.finish()
+
+    def _on_fault(self, greenlet: gevent.Greenlet) -> None:
+        """What went wrong in there is our own doing: nothing more may leave."""
+        self.fault = self.fault or greenlet.exception
+        self.conclude()
 
     def _think_s(self, stage: StageProgress, position: int) -> float:
         kind = stage.stage.arrivals

@@ -9,6 +9,7 @@ Rules for whoever edits this file:
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -124,6 +125,12 @@ class Session:
         if self._active and self.run is not None:
             self.run.conclude(why)
 
+    def fault(self, fault: Exception) -> None:
+        """What users do went wrong, which is our own doing: the run under way fails."""
+        traceback.print_exception(fault)
+        if self._active and self.run is not None:
+            self.run.fail(f"a fault of the load test: {fault!r}")
+
     def abort(self) -> NoReturn:
         """End this process at once, with code 3; what is flushed stays, the folder is marked partial."""
         run = self.run if self._active else None
@@ -206,11 +213,15 @@ class PlanUser(User):
     @task
     def work(self) -> None:
         """Do one request of the stage under way (all of an open loop), or wait for a stage."""
-        traffic = self.environment.session.traffic
+        session = self.environment.session
+        traffic = session.traffic
         if traffic is None:
             gevent.sleep(0.1)
-        else:
+            return
+        try:
             traffic.turn()
+        except Exception as fault:  # noqa: BLE001 - Locust would log it and try again, without end
+            session.fault(fault)
 
     def wait_time(self) -> float:
         """None: pauses are the plan's, and kept by ``traffic``."""

@@ -9,6 +9,7 @@ Rules for whoever edits this file:
 
 import os
 import time
+import traceback
 from collections.abc import Callable
 
 import gevent
@@ -77,6 +78,14 @@ class Worker:
         if self._share is not None:
             self._end(self._share, left=why)
         self._idle.wait()
+
+    def fault(self, fault: Exception) -> None:
+        """What users do went wrong, which is our own doing: this process sends no more, and says so."""
+        traceback.print_exception(fault)
+        share = self._share
+        if share is not None:
+            share.stop()
+            self._post(Refused(share.run, f"a fault of the load test: {fault!r}", bad_input=False))
 
     def leave(self, why: str) -> None:
         """Wind up, wait until the master knows (2 s at most), and do no more."""
