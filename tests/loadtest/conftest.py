@@ -37,6 +37,8 @@ class ChatServer:
         """Whether the model ``busy`` has refused a request of the fast tier yet; it does so once."""
         self.abandoned = 0
         """Streams whose client went away before their end."""
+        self.events: list[int] = []
+        """How many tokens each stream has brought."""
         self.url = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -99,12 +101,14 @@ class ChatServer:
         writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
-        tier = body.get("service_tier")
+        tier, place = body.get("service_tier"), len(self.events)
+        self.events.append(0)
         try:
             for number in range(tokens):
                 await asyncio.sleep(GAP_S)
                 _event(writer, {"choices": [{"delta": {"content": f" {number}"}}], "service_tier": tier})
                 await writer.drain()
+                self.events[place] += 1
         except ConnectionError:
             self.abandoned += 1
             raise

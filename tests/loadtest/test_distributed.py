@@ -134,8 +134,7 @@ def test_streams_that_the_end_cuts_off_are_cancelled_on_every_worker_and_counted
     start: Start, server: Any, tmp_path: Path
 ) -> None:
     started = start(LONG, model="endless", workers=2, extra=stats(tmp_path))
-    started.wait_for(lambda: len(server.requests) == 3)
-    time.sleep(0.3)
+    started.wait_for(lambda: len(server.events) == 3 and min(server.events) >= 20)
     pids = workers_of(started)
     started.process.send_signal(signal.SIGINT)
     ended = started.end()

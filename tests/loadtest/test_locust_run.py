@@ -6,7 +6,6 @@ import re
 import resource
 import signal
 import socket
-import time
 import urllib.error
 from pathlib import Path
 from typing import Any
@@ -143,8 +142,7 @@ def test_a_signal_leaves_a_partial_run_with_its_streams_cancelled(
     start: Start, server: Any, number: int
 ) -> None:
     started = start(LONG, model="endless")
-    started.wait_for(lambda: len(server.requests) == 3)
-    time.sleep(0.2)
+    started.wait_for(lambda: len(server.events) == 3 and min(server.events) >= 20)
     started.process.send_signal(number)
     ended = started.end()
     run = ended.run()
