@@ -13,7 +13,7 @@ from gevent.event import AsyncResult, Event
 
 from loadtest.clock import RunClock
 from loadtest.holds import Holds
-from loadtest.message import MessageBuilder
+from loadtest.request_bytes import RequestBuilder
 from loadtest.retry_after import retry_after_s
 from loadtest.routes import Routes
 from loadtest.scribe import Attempt
@@ -33,7 +33,7 @@ class Conversations:
     def __init__(
         self,
         source: Source,
-        builder: MessageBuilder,
+        builder: RequestBuilder,
         routes: Routes,
         clock: RunClock,
         holds: Holds,
@@ -62,8 +62,8 @@ class Conversations:
         position = conversation * stage.turns + turn
         request = self.source.request(stage.number, position, index=stage.first_index + position)
         said = (*said, *self.source.says(request))
-        message = self._builder.build(request, said)
-        return Prepared(conversation, turn, position, request, message, said if stage.turns > 1 else ())
+        data = self._builder.build(request, said)
+        return Prepared(conversation, turn, position, request, data, said if stage.turns > 1 else ())
 
     def takes(self, stage: StageProgress, prepared: Prepared) -> bool:
         """Take a request from the stage, if it may leave."""
@@ -71,7 +71,7 @@ class Conversations:
             due = not stage.closed  # its instant was looked at; its keeper may be late
         else:
             due = stage.is_due(prepared.position, self._clock.now_ns())
-        if not due or not self._admit(prepared.request, len(prepared.message)):
+        if not due or not self._admit(prepared.request, len(prepared.data)):
             return False
         stage.take(prepared.position)
         return True
@@ -125,7 +125,7 @@ class Conversations:
 
         Gives the answer's text if a further turn may follow and the request went well.
         """
-        call = self._routes.to(prepared.request.tier).call(prepared.message, punctual=stage.paced)
+        call = self._routes.to(prepared.request.tier).call(prepared.data, punctual=stage.paced)
         more = prepared.turn + 1 < stage.turns and not stage.closed
         answered: AsyncResult[str | None] | None = AsyncResult() if more else None
         attempt = Attempt(prepared.request, call.exchange, scheduled_ns, answered)

@@ -35,9 +35,9 @@ from loadtest import (
     web,
 )
 from loadtest.addresses import address
-from loadtest.message import MessageBuilder
 from loadtest.plan import Target
 from loadtest.plan_control import CONCLUSIVE
+from loadtest.request_bytes import RequestBuilder
 from loadtest.run_config import RunConfig
 from loadtest.spending import Spending
 from loadtest.status_pipe import StatusPipe
@@ -166,6 +166,7 @@ def _configure(environment: Any, number: int) -> RunConfig:
     for name, value in (("--plan", options.plan), ("--host", environment.host), ("--model", options.model)):
         if not value:
             raise BadInputError(f"{name} is missing; see --help")
+    plan.check_model(options.model)
     if options.api not in WIRES:
         raise BadInputError(f"--api: {options.api!r} is not allowed; expected {' or '.join(WIRES)}")
     seed = None if options.seed is None else _number("--seed", options.seed, 2**63 - 1)
@@ -193,10 +194,10 @@ def _configure(environment: Any, number: int) -> RunConfig:
         files_from=plan.folder_of(options.plan).absolute(),
         scrape=tuple(server_pages.candidates(options.scrape, target.url)) if options.scrape else (),
     )
-    where = endpoint.parse(target.url, WIRES[target.api].path)
+    endpoint.parse(target.url, WIRES[target.api].path)  # also if every tier has a URL of its own
     for tier in loaded.tiers:
         proxy.for_target(address(target, tier, WIRES[target.api].path), os.environ)
-    MessageBuilder(loaded, target, where, key=config.key, run_id=run_id)
+    RequestBuilder(loaded, target, key=config.key, run_id=run_id)
     Spending(loaded, target, config.prices or prices.load())  # refuses a ceiling without prices
     return config
 

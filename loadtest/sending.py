@@ -4,12 +4,11 @@ import os
 from collections.abc import Callable, Sequence
 
 from loadtest import proxy, reading, timeline, tls
-from loadtest.addresses import address
 from loadtest.calibrating import Calibration, calibrate
 from loadtest.clock import RunClock
 from loadtest.endpoint import Endpoint
-from loadtest.message import MessageBuilder
 from loadtest.records import RequestRecord
+from loadtest.request_bytes import RequestBuilder
 from loadtest.routes import Routes
 from loadtest.run_config import RunConfig
 from loadtest.scribe import Attempt, Scribe
@@ -47,9 +46,7 @@ class Sending:
         self._config, self._stamps, self._clock = config, stamps, clock
         self._wire = wire = WIRES[target.api]
         self._started, self._ended, self._conclude = started, ended, conclude
-        self._builder = MessageBuilder(
-            plan, target, address(target, plan.tiers[0], wire.path), key=config.key, run_id=config.run_id
-        )
+        self._builder = RequestBuilder(plan, target, key=config.key, run_id=config.run_id)
         self.routes = Routes(plan, target, wire.path, self._connect)
         agenda = Agenda()
         self.scribe = Scribe(self._record, lambda exchange: reading.answer(exchange, wire), agenda)
@@ -99,10 +96,10 @@ class Sending:
 
     def _ask(self, request: Request, messages: Sequence[Message]) -> RequestRecord | None:
         """Send one request that belongs to no stage, and wait for its record; None if nothing may leave."""
-        message = self._builder.build(request, messages)
-        if self.traffic.stopped or not self._admits(request, len(message)):
+        data = self._builder.build(request, messages)
+        if self.traffic.stopped or not self._admits(request, len(data)):
             return None
-        call = self.routes.to(request.tier).call(message)
+        call = self.routes.to(request.tier).call(data)
         attempt = Attempt(request, call.exchange, self._clock.now_ns())
         self._started(request.stage, request.tier.name)
         try:

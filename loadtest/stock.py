@@ -12,13 +12,16 @@ _MOST_BYTES = 32 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that needs only to be sent. ``said`` is its conversation so far, itself included."""
+    """A request that needs only to be sent: ``data`` is all of it.
+
+    ``said`` is its conversation so far, itself included.
+    """
 
     conversation: int
     turn: int
     position: int
     request: Request
-    message: bytes
+    data: bytes
     said: tuple[Message, ...]
 
 
@@ -51,7 +54,7 @@ class Stock:
         if self.full or conversation is None:
             return False
         self._ready.append(self._make(conversation))
-        self._bytes += len(self._ready[-1].message)
+        self._bytes += len(self._ready[-1].data)
         return True
 
     def take(self, at_ns: int) -> Prepared | None:
@@ -62,5 +65,5 @@ class Stock:
         if not self._ready:
             return self._make(conversation)
         prepared = self._ready.popleft()
-        self._bytes -= len(prepared.message)
+        self._bytes -= len(prepared.data)
         return prepared

@@ -16,11 +16,11 @@ from loadtest import arrivals
 from loadtest.clock import RunClock
 from loadtest.conversations import Conversations
 from loadtest.holds import Holds
-from loadtest.message import MessageBuilder
 from loadtest.pacer import MOST_AHEAD, Pacer
 from loadtest.pacing import Alarm
 from loadtest.part import Part
 from loadtest.plan import Closed, Plan
+from loadtest.request_bytes import RequestBuilder
 from loadtest.routes import Routes
 from loadtest.scribe import Attempt
 from loadtest.slices import Agenda, Slices
@@ -45,7 +45,7 @@ class Traffic:
         self,
         plan: Plan,
         source: Source,
-        builder: MessageBuilder,
+        builder: RequestBuilder,
         routes: Routes,
         clock: RunClock,
         *,

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest import endpoint, reading, timeline, workload
+from loadtest import reading, timeline, workload
 from loadtest.exchange import Exchange
 from loadtest.framing import ResponseFramer
-from loadtest.message import MessageBuilder
 from loadtest.plan import Closed, Plan, Stage, Target, Tier, Workload
 from loadtest.records import RequestRecord
+from loadtest.request_bytes import RequestBuilder
 from loadtest.wire import WIRES
 from loadtest.workload import Request
 from mockserver import config, text, wire_openai
@@ -27,7 +27,6 @@ from mockserver.wire_openai import ApiError, Reply
 CONFIG = config.load("fast-tier")
 WIRE = WIRES["openai"]
 TARGET = Target(url="http://h:1", model=CONFIG.model_name)
-WHERE = endpoint.parse(TARGET.url, WIRE.path)
 
 CUTS = st.sets(st.integers(1, 20_000), max_size=40)
 JOBS = st.integers(0, 2**40)
@@ -54,7 +53,7 @@ def asked(tier: Tier, *, prompt_tokens: int = 8, max_tokens: int = 8) -> tuple[P
 def served(plan: Plan, request: Request, job_id: int = 7) -> Reply:
     """Hand the client's own bytes to the mock; its reply, or ApiError."""
     says = workload.open_source(plan).says(request)
-    message = MessageBuilder(plan, TARGET, WHERE, key="", run_id="r").build(request, says)
+    message = RequestBuilder(plan, TARGET, key="", run_id="r").build(request, says)
     body = message.partition(b"\r\n\r\n")[2]
     admitted = wire_openai.admit(wire_openai.parse(body), CONFIG)
     return Reply(admitted, CONFIG, job_id=job_id, created_unix_s=1_800_000_000)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from loadtest import endpoint
-from loadtest.message import MessageBuilder
 from loadtest.plan import Api, Closed, Plan, Stage, Target, Tier, Workload
+from loadtest.request_bytes import RequestBuilder
 from loadtest.wire import WIRES
 from loadtest.workload import open_source
 from tierscope.errors import BadInputError
@@ -83,9 +83,9 @@ def plan(*tiers: Tier) -> Plan:
     )
 
 
-def builder(made: Plan, key: str = "") -> MessageBuilder:
+def builder(made: Plan, key: str = "") -> RequestBuilder:
     target = Target(url="http://h:1", model="m")
-    return MessageBuilder(made, target, endpoint.parse(target.url, PATH), key=key, run_id="run")
+    return RequestBuilder(made, target, key=key, run_id="run")
 
 
 def test_a_message_is_one_whole_http_request() -> None:
@@ -111,16 +111,26 @@ def test_a_message_is_one_whole_http_request() -> None:
 def test_each_api_has_its_path_and_its_header_for_the_key(api: Api) -> None:
     wire, made = WIRES[api], plan()
     target = Target(url="http://h:1/v1", model="m", api=api)
-    where = endpoint.parse(target.url, wire.path)
     source = open_source(made)
     asked = source.request(0, 0, index=0)
-    message = MessageBuilder(made, target, where, key="k", run_id="r").build(asked, source.says(asked))
+    message = RequestBuilder(made, target, key="k", run_id="r").build(asked, source.says(asked))
     head, _, body = message.partition(b"\r\n\r\n")
     assert head.startswith(f"POST {wire.path} HTTP/1.1\r\n".encode())
     assert all(
         f"{name}: {value}".encode() in head.split(b"\r\n") for name, value in wire.headers("k").items()
     )
     assert source.says(asked)[0].text in body.decode()
+
+
+def test_each_tier_is_asked_at_its_own_host_and_path_whichever_comes_first() -> None:
+    tiers = (Tier(name="a", url="http://other:2/prefix"), Tier(name="b"))
+    for made in (plan(*tiers), plan(*tiers[::-1])):
+        source, seen = open_source(made), {}
+        for position in range(2):
+            asked = source.request(0, position, index=position)
+            first, host, *_ = builder(made).build(asked, source.says(asked)).decode().split("\r\n")
+            seen[asked.tier.name] = first.split()[1], host
+        assert seen == {"a": (f"/prefix{PATH}", "Host: other:2"), "b": (PATH, "Host: h:1")}
 
 
 def test_a_header_of_a_tier_replaces_ours_whatever_its_case() -> None:

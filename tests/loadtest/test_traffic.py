@@ -11,14 +11,14 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from loadtest import endpoint, pacer, plan, reading, timeline, traffic
+from loadtest import pacer, plan, reading, timeline, traffic
 from loadtest.clock import RunClock
 from loadtest.exchange import Exchange
-from loadtest.message import MessageBuilder
 from loadtest.pacing import Alarm
 from loadtest.part import Part, split
 from loadtest.plan import Target, Tier
 from loadtest.records import RequestRecord
+from loadtest.request_bytes import RequestBuilder
 from loadtest.scribe import Attempt, Scribe
 from loadtest.slices import Agenda
 from loadtest.traffic import Traffic
@@ -144,9 +144,7 @@ class Driven:
         self.built: list[tuple[int, int]] = []
         """(when, index of the request)"""
         self.scribe = Scribe(self._record, lambda exchange: reading.answer(exchange, WIRE))
-        builder = MessageBuilder(
-            self.plan, TARGET, endpoint.parse(TARGET.url, WIRE.path), key="", run_id="run"
-        )
+        builder = RequestBuilder(self.plan, TARGET, key="", run_id="run")
         self.traffic = Traffic(
             self.plan,
             open_source(self.plan),

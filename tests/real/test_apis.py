@@ -6,9 +6,9 @@ import pytest
 from loadtest import derive, endpoint, reading, stamps, timeline
 from loadtest.clock import RunClock
 from loadtest.exchange import Exchange
-from loadtest.message import MessageBuilder
 from loadtest.plan import Api, Closed, Plan, Stage, Target, Tier, Timeouts, Workload
 from loadtest.records import RequestRecord
+from loadtest.request_bytes import RequestBuilder
 from loadtest.transport import Transport
 from loadtest.wire import WIRES
 from loadtest.workload import Message, Request
@@ -47,7 +47,7 @@ def ask(server: Llama, api: Api, plan: Plan) -> tuple[Exchange, RequestRecord]:
         turn=1,
     )
     wire, where = WIRES[api], endpoint.parse(server.url, WIRES[api].path)
-    builder = MessageBuilder(plan, Target(url=server.url, model="m", api=api), where, key="", run_id="r")
+    builder = RequestBuilder(plan, Target(url=server.url, model="m", api=api), key="", run_id="r")
     stamping = stamps.probe()
     transport = Transport(where, Timeouts(), RunClock(), stamping)
     try:

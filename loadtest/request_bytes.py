@@ -14,20 +14,19 @@ from loadtest.workload import Message, Request
 from tierscope.errors import BadInputError
 
 
-class MessageBuilder:
+class RequestBuilder:
     """Makes the bytes of a run's requests. ``key`` may be empty; it goes into heads and nowhere else.
 
     Raises BadInputError if the key cannot be sent; tiers' headers were looked at when the plan was read.
     """
 
-    def __init__(self, plan: Plan, target: Target, endpoint: Endpoint, *, key: str, run_id: str) -> None:
+    def __init__(self, plan: Plan, target: Target, *, key: str, run_id: str) -> None:
         self._plan = plan
         self._target = target
         self._wire = WIRES[target.api]
         self._run_id = run_id
         self._heads = {
-            tier.name: self._head(tier, address(target, tier, self._wire.path) if tier.url else endpoint, key)
-            for tier in plan.tiers
+            tier.name: self._head(tier, address(target, tier, self._wire.path), key) for tier in plan.tiers
         }
 
     def model(self, tier: Tier) -> str:
