@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from loadtest import headers, plan_workload
+from loadtest import endpoint, headers, plan_workload
 from loadtest.plan_arrivals import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Ramp, TraceTimes
 from loadtest.plan_control import ENDS, Control
 from loadtest.plan_workload import Workload
@@ -46,6 +46,7 @@ __all__ = [
     "TraceTimes",
     "Workload",
     "check",
+    "check_model",
     "ending",
     "folder_of",
     "load",
@@ -225,6 +226,8 @@ def check(plan: Plan, *, where: str) -> None:
     _refuse_twice([tier.name for tier in plan.tiers], "tiers", where)
     for place, tier in enumerate(plan.tiers):
         headers.check(tier.headers, where=f"{where}: tiers[{place}].headers")
+        if tier.url is not None:
+            _check_url(tier.url, where=f"{where}: tiers[{place}]")
         _check_json(tier.body, where=f"{where}: tiers[{place}].body")
     _refuse_twice([str(tokens) for tokens in plan.workload.classes], "workload.prompt_tokens", where)
     plan_workload.check(plan.workload, [tier.name for tier in plan.tiers], where=f"{where}: workload")
@@ -246,6 +249,19 @@ def _check_end(plan: Plan, *, where: str) -> None:
                 f"{where}: verdict needs requests in each measured stage, because looks are shares of them; "
                 f"stage {stage.name} has none"
             )
+
+
+def check_model(model: str) -> None:
+    """Refuse a model's name that no server can have; raises BadInputError."""
+    if not model.isprintable():  # neither is what the command line holds that is not UTF-8
+        raise BadInputError(f"--model: {model!r} is not allowed; expected a name without control characters")
+
+
+def _check_url(url: str, *, where: str) -> None:
+    try:
+        endpoint.parse(url, "")
+    except BadInputError as error:
+        raise BadInputError(f"{where}.{error}") from error
 
 
 def _check_json(value: Any, *, where: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from loadtest import endpoint
 from loadtest.command import locust_argv
-from loadtest.plan import Plan, Target, ending
+from loadtest.plan import Plan, Target, check_model, ending
 from loadtest.plan import load as load_plan
 from loadtest.records import LINES_FILES
 from loadtest.server_pages import candidates
@@ -221,6 +221,7 @@ def check_target(url: str, *, model: str | None, api: str, trust: Trust = _SYSTE
         endpoint.parse(url, WIRES[known].path)
     except BadInputError as error:
         raise BadInputError(f"--{error}") from error
+    check_model(model or "")
     return Target(url=url.rstrip("/"), model=model or ask_model(url, api=known, trust=trust), api=known)
 
 

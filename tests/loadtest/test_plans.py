@@ -137,6 +137,29 @@ def test_a_tier_cannot_smuggle_headers_or_secrets(name: str, value: str, words: 
 
 
 @pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("ftp://h", "scheme or host is missing"),
+        ("h:80", "scheme or host is missing"),
+        ("", "scheme or host is missing"),
+        ("http://user:word@h", "credentials do not belong there"),
+        ("http://h?a=1", "a query or fragment"),
+        ("http://h:0", "port 0"),
+    ],
+)
+def test_a_tiers_own_address_is_looked_at_with_the_plan(url: str, words: str) -> None:
+    with pytest.raises(BadInputError, match=rf"^p: tiers\[0\]\.url: .*{words}"):
+        plan.check(with_tier(Tier(name="t", url=url)), where="p")
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\nb", "a\udcff", "a\u202eb"])
+def test_a_models_name_can_be_shown_and_written(name: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        plan.check_model(name)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
     ("body", "place"),
     [
         ("{ temperature = nan }", "body.temperature: nan"),
