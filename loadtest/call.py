@@ -3,7 +3,7 @@
 Rules for whoever edits this file:
 
 1. A reader takes the bytes with their stamp, and little more: it never blocks, switches or looks at JSON.
-   Inside a chunked body even the framing waits (``_read_body``), since a read then costs half.
+   Inside a chunked body even the framing waits (``_body_reader``), since a read then costs half.
 2. One attempt is one exchange. Nothing is sent twice, except on another connection when a pooled one turned
    out dead before a single byte of the request was taken.
 3. Every wait has a deadline from the plan, and each deadline has its own words.
@@ -12,11 +12,10 @@ Rules for whoever edits this file:
 
 import ssl
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from loadtest import departures
 from loadtest.connection import (
-    READ,
     WRITE,
     CancelledError,
     ConnectError,
@@ -28,39 +27,35 @@ from loadtest.connection import (
 )
 from loadtest.exchange import Ending, Exchange
 from loadtest.framing import ResponseFramer
+from loadtest.pool import Pool
 from loadtest.stamps import ANCILLARY_BYTES, AncillaryData, arrival_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loadtest.transport import Transport
 
 _CR = 13
 _HUNG_UP = "the server closed the connection"
 _MOST_HELD = 32
 _HELD = list[tuple[int, AncillaryData, bytes]]
 """Reads that wait to be framed: when we read, what the kernel says of the arrival, the bytes."""
-KEEP_LOOK_NS = 50_000_000
-"""How long a connection must have been left alone before it is believed to be kept. llama.cpp's server closes
-0.1 ms after each stream without having said so (seen 2026); a request sent into that gap would be lost."""
 
 
 class Call:
     """One attempt: connects or reuses, sends, reads. ``run`` blocks its greenlet.
 
-    ``run`` always leaves a finished ``exchange``, also when its greenlet is killed.
+    ``run`` always leaves a finished ``exchange``, also when its greenlet is killed; ``ended`` is told once.
     """
 
-    def __init__(self, transport: "Transport", request: bytes, *, punctual: bool = False) -> None:
-        self.exchange = Exchange(stamp_source=transport.stamps.source)
-        self._transport = transport
+    def __init__(
+        self, pool: Pool, request: bytes, *, punctual: bool, ended: Callable[["Call"], object]
+    ) -> None:
+        self.exchange = Exchange(stamp_source=pool.stamps.source)
+        self._pool = pool
+        self._tell_ended = ended
         self._request = request
         self._punctual = punctual
-        self._clock = transport.clock
-        self._buffer = transport.buffer
-        self._buffers = (transport.buffer,)
-        self._framer = ResponseFramer(self.exchange, transport.max_response_bytes)
-        self._waiter = Waiter(transport.clock)
+        self._clock = pool.clock
+        self._buffer = pool.buffer
+        self._buffers = (pool.buffer,)
+        self._framer = ResponseFramer(self.exchange, pool.max_response_bytes)
+        self._waiter = Waiter(pool.clock)
         self._connection: Connection | None = None
         self._held: _HELD = []
         self._fault: Exception | None = None
@@ -79,7 +74,7 @@ class Call:
     def run(self) -> Exchange:
         """Do the whole call and give its exchange."""
         self._last_ns = self._clock.now_ns()
-        self._total_ns = self._last_ns + int(self._transport.timeouts.total_s * 1e9)
+        self._total_ns = self._last_ns + int(self._pool.timeouts.total_s * 1e9)
         try:
             connection = self._send()
             self._receive(connection)
@@ -102,39 +97,36 @@ class Call:
             self._settle()
         self.exchange.ended_ns = self._clock.now_ns() if at_ns is None else at_ns
         self.exchange.ending, self.exchange.detail = ending, detail
-        self._transport.ended(self, self._connection, reusable=ending == "complete" and self._framer.reusable)
-        self._connection = None
+        self._tell_ended(self)
+        self._let_go(reusable=ending == "complete" and self._framer.reusable)
         self._framer.release()
         self._waiter.wake.set()
 
+    def _let_go(self, *, reusable: bool) -> None:
+        """Give the connection back, or close it."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if reusable:
+            self._pool.put(connection)
+        else:
+            self._pool.drop(connection)
+
     def _send(self) -> Connection:
         """Put the request on a pooled connection, or on a new one."""
-        pooled = self._transport.take_idle(punctual=self._punctual)
+        pooled = self._pool.take(punctual=self._punctual)
         if pooled is not None:
             self._connection = pooled
-            if self._is_kept(pooled) and self._send_on(pooled):
+            if self._pool.is_kept(pooled, self._waiter) and self._send_on(pooled):
                 return pooled
             self._connection = None
-            self._transport.drop(pooled)
-        timeouts = self._transport.timeouts
-        fresh = self._transport.dialer.dial(self._waiter, min(timeouts.connect_s, timeouts.total_s))
+            self._pool.drop(pooled)
+        timeouts = self._pool.timeouts
+        fresh = self._pool.dialer.dial(self._waiter, min(timeouts.connect_s, timeouts.total_s))
         self._connection = fresh
         self.exchange.connected_ns = self._clock.now_ns()
         self._send_on(fresh)
         return fresh
-
-    def _is_kept(self, pooled: Connection) -> bool:
-        """Whether the server keeps connections; before the first reuse of all, one is watched to see."""
-        transport = self._transport
-        if transport.keeps is None:
-            try:
-                while not pooled.is_dead():
-                    self._waiter.wait_io(pooled.sock, READ, pooled.idle_since_ns + KEEP_LOOK_NS, "")
-            except DeadlineError:
-                transport.keeps = True
-            else:
-                transport.keeps = False
-        return transport.keeps
 
     def _send_on(self, connection: Connection) -> bool:
         """Send the request; False if the connection broke before it took the first byte.
@@ -142,7 +134,7 @@ class Call:
         If it breaks later, the server may have answered before it hung up: reading will tell.
         """
         data = connection.tls.encrypt(self._request) if connection.tls else self._request
-        self._departing = self._transport.stamps.departures
+        self._departing = self._pool.stamps.departures
         if self._departing:
             departures.ask(connection.sock)
         self._last_ns = self._began_ns = self._clock.now_ns()
@@ -177,7 +169,7 @@ class Call:
         """Let the hub call back for each read, and watch the deadlines until the call has ended."""
         self._waiter.wake.clear()
         self._watch(connection, self._read_plain if connection.tls is None else self._read_ciphertext)
-        idle_ns = int(self._transport.timeouts.idle_s * 1e9)
+        idle_ns = int(self._pool.timeouts.idle_s * 1e9)
         while True:
             self._settle_body()  # deadlines count from the last arrival
             if self._ended:
@@ -189,7 +181,7 @@ class Call:
 
     def _deadline(self) -> tuple[int, str]:
         """When the call is given up if nothing happens until then, and what to say."""
-        timeouts = self._transport.timeouts
+        timeouts = self._pool.timeouts
         if self._received:
             next_ns = self._last_ns + int(timeouts.idle_s * 1e9)
             words = f"idle: nothing came for {timeouts.idle_s:g} s"
@@ -199,16 +191,16 @@ class Call:
         return (next_ns, words) if next_ns < self._total_ns else (self._total_ns, self._total_words())
 
     def _total_words(self) -> str:
-        return f"total: not done within {self._transport.timeouts.total_s:g} s"
+        return f"total: not done within {self._pool.timeouts.total_s:g} s"
 
-    def _watch(self, connection: Connection, read: "Callable[[], None]") -> None:
+    def _watch(self, connection: Connection, read: Callable[[], None]) -> None:
         def reader() -> None:
             try:
                 read()
             except Exception as fault:  # noqa: BLE001 - rule 4
                 self._fail(fault)
 
-        self._transport.poller.watch(connection.sock, reader)
+        self._pool.poller.watch(connection.sock, reader)
 
     def _fail(self, fault: Exception) -> None:
         self._fault = fault
@@ -227,9 +219,9 @@ class Call:
             if framer.done:
                 self._end_as_framed()
             elif framer.in_chunks and self._connection is not None:
-                self._transport.poller.watch(self._connection.sock, self._body_reader(self._connection))
+                self._pool.poller.watch(self._connection.sock, self._body_reader(self._connection))
 
-    def _body_reader(self, connection: Connection) -> "Callable[[], None]":
+    def _body_reader(self, connection: Connection) -> Callable[[], None]:
         """Make the reader of a chunked body, the one that nearly every token comes through.
 
         It holds what comes until a read may have brought the last chunk (whose end is an empty line, whole,

@@ -35,6 +35,7 @@ MAY: dict[str, set[str]] = {
     "loadtest.race": {"gevent"},
     "loadtest.dialer": {"gevent"},
     "loadtest.call": {"gevent", "httptools"},
+    "loadtest.pool": {"gevent"},
     "loadtest.transport": {"gevent", "httptools"},
     "loadtest.pacing": {"gevent"},
     "loadtest.slices": {"gevent"},

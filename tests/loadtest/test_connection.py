@@ -15,10 +15,10 @@ import pytest
 from gevent.event import Event
 
 from loadtest import race
-from loadtest.call import KEEP_LOOK_NS
 from loadtest.clock import RunClock
 from loadtest.connection import CancelledError, Connection, DeadlineError, Waiter
 from loadtest.plan import Timeouts
+from loadtest.pool import KEEP_LOOK_NS
 from loadtest.race import connect_first
 from loadtest.resolve import Address, interleaved
 from loadtest.transport import Transport
@@ -363,9 +363,9 @@ def test_the_time_of_a_second_connection_is_not_in_the_answer_either(
     names([live], [unanswering, live])
     transport = connect("http://h.test")
     timed(transport)
-    (kept,) = transport._idle
+    (kept,) = transport.pool._idle
     kept.sock = Refuses(kept.sock)  # type: ignore[assignment]
-    transport.dialer._resolver.forget()
+    transport.pool.dialer._resolver.forget()
     monkeypatch.setattr(race, "ATTEMPT_DELAY_NS", 600_000_000)
     connecting_s, answer_s = timed(transport)
     assert connecting_s > 0.59
@@ -395,7 +395,7 @@ def test_a_request_of_which_no_byte_was_taken_is_tried_once_more_and_not_twice(
 ) -> None:
     peer = serve()
     transport = connect(peer.url)
-    dial = transport.dialer.dial
+    dial = transport.pool.dialer.dial
     dialled: list[Any] = []
 
     def watched_dial(*arguments: Any) -> Connection:
@@ -405,7 +405,7 @@ def test_a_request_of_which_no_byte_was_taken_is_tried_once_more_and_not_twice(
             dialled[-1].sock = Refuses(connection.sock)
         return connection
 
-    monkeypatch.setattr(transport.dialer, "dial", watched_dial)
+    monkeypatch.setattr(transport.pool.dialer, "dial", watched_dial)
     assert transport.call(REQUEST).run().ending == "complete"
     dialled[0].sock = Refuses(dialled[0].sock)
     exchange = transport.call(REQUEST).run()
@@ -434,7 +434,7 @@ def test_a_kept_connection_that_the_server_gave_up_while_idle_costs_no_request(
         assert [transport.call(REQUEST).run().ending for _ in range(2)] == ["complete"] * 2
         assert gone.acquire(timeout=10)
         assert transport.connections_opened == opened
-    assert transport.keeps
+    assert transport.pool.keeps
 
 
 def test_two_thousand_requests_of_eight_streams_need_eight_connections(serve: Serve, connect: Make) -> None:

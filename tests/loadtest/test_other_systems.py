@@ -33,7 +33,7 @@ exchanges = [transport.call(b"GET /x HTTP/1.1\\r\\n\\r\\n").run() for _ in range
 alarm = Alarm()
 alarm.wait_until(time.monotonic_ns() + 5_000_000)
 print(json.dumps({
-    "poller": type(transport.poller).__name__,
+    "poller": type(transport.pool.poller).__name__,
     "exact": alarm.exact,
     "seen": [[exchange.ending, exchange.stamp_source] for exchange in exchanges],
     "connections": transport.connections_opened,

@@ -253,7 +253,7 @@ def test_a_target_is_reached_through_a_proxy_and_the_connection_is_kept(
     for _ in range(3):
         exchange = transport.call(REQUEST).run()
         assert (exchange.ending, body(exchange)) == ("complete", large), exchange.detail
-        assert exchange.stamp_source == transport.stamps.source
+        assert exchange.stamp_source == transport.pool.stamps.source
     assert transport.connections_opened == middle.connections == target.connections == 1
     token = base64.b64encode(b"me:sekret")
     assert tunnels.heads == [

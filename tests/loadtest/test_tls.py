@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest import tls
-from loadtest.call import KEEP_LOOK_NS
 from loadtest.plan import Timeouts
+from loadtest.pool import KEEP_LOOK_NS
 from loadtest.stamps import Stamps
 from loadtest.tls import TlsSession
 from tests.loadtest.certificates import Certificate, secured

@@ -9,10 +9,11 @@ import gevent
 import pytest
 
 from loadtest import endpoint
-from loadtest.call import KEEP_LOOK_NS, Call
+from loadtest.call import Call
 from loadtest.clock import RunClock
 from loadtest.connection import Connection
 from loadtest.plan import Timeouts
+from loadtest.pool import KEEP_LOOK_NS
 from loadtest.stamps import Stamps
 from loadtest.transport import Transport
 from tests.loadtest.peer import ANSWER, REQUEST, Make, Script, Serve, body, receive, silent
@@ -77,16 +78,16 @@ def test_an_answer_that_comes_before_send_returns_keeps_its_kernel_stamp_and_mov
     serve: Serve, connect: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transport = connect(serve().url)
-    if transport.stamps.source != "kernel":
-        pytest.skip(f"no kernel stamps here: {transport.stamps.note}")
-    dial = transport.dialer.dial
+    if transport.pool.stamps.source != "kernel":
+        pytest.skip(f"no kernel stamps here: {transport.pool.stamps.note}")
+    dial = transport.pool.dialer.dial
 
     def slow_dial(*arguments: Any) -> Connection:
         connection = dial(*arguments)
         connection.sock = SlowReturn(connection.sock)  # type: ignore[assignment]
         return connection
 
-    monkeypatch.setattr(transport.dialer, "dial", slow_dial)
+    monkeypatch.setattr(transport.pool.dialer, "dial", slow_dial)
     exchange = transport.call(REQUEST).run()
     assert exchange.ending == "complete"
     assert exchange.stamp_source == "kernel"
@@ -116,10 +117,10 @@ def test_a_call_with_an_instant_to_keep_does_not_wait_to_see_whether_connections
     transport = connect(serve().url)
     transport.call(REQUEST).run()
     transport.call(REQUEST, punctual=True).run()
-    assert (transport.connections_opened, transport.keeps) == (2, None)
+    assert (transport.connections_opened, transport.pool.keeps) == (2, None)
     gevent.sleep(KEEP_LOOK_NS / 1e9)
     transport.call(REQUEST, punctual=True).run()
-    assert (transport.connections_opened, transport.keeps) == (2, True)
+    assert (transport.connections_opened, transport.pool.keeps) == (2, True)
 
 
 def test_a_second_call_reuses_the_connection_and_says_so(serve: Serve, connect: Make) -> None:
