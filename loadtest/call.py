@@ -15,20 +15,12 @@ import time
 from collections.abc import Callable
 
 from loadtest import departures
-from loadtest.connection import (
-    WRITE,
-    CancelledError,
-    ConnectError,
-    Connection,
-    DeadlineError,
-    Waiter,
-    in_words,
-    send_quietly,
-)
+from loadtest.connection import ConnectError, Connection, in_words, send_quietly
 from loadtest.exchange import Ending, Exchange
 from loadtest.framing import ResponseFramer
 from loadtest.pool import Pool
 from loadtest.stamps import ANCILLARY_BYTES, AncillaryData, arrival_ns
+from loadtest.waiter import WRITE, CancelledError, DeadlineError, Waiter
 
 _CR = 13
 _HUNG_UP = "the server closed the connection"

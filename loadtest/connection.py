@@ -1,4 +1,4 @@
-"""Connections, and what it takes to wait for them: raw sockets, with TLS on top where the endpoint wants it.
+"""Connections: raw sockets, with TLS on top where the endpoint wants it.
 
 Sockets are the C type: locust replaces ``socket.socket`` by gevent's, which waits and buffers on its own.
 """
@@ -6,67 +6,13 @@ Sockets are the C type: locust replaces ``socket.socket`` by gevent's, which wai
 import _socket
 import socket
 
-import gevent
-from gevent.event import Event
-
-from loadtest.clock import RunClock
 from loadtest.tls import TlsSession
 
-READ, WRITE = 1, 2
 _READ_BYTES = 65536
-_LONG_NS = 2**62
 
 
 class ConnectError(Exception):
     """No connection could be made; the sentence says why."""
-
-
-class DeadlineError(Exception):
-    """A wait took longer than the plan allows; the sentence says which."""
-
-
-class CancelledError(Exception):
-    """The run ended while a greenlet was waiting."""
-
-
-class Waiter:
-    """The waits of one greenlet: each has an absolute deadline, ``cancel`` ends whichever is under way."""
-
-    def __init__(self, clock: RunClock) -> None:
-        self.wake = Event()
-        self._clock = clock
-        self._cancelled = False
-
-    def cancel(self) -> None:
-        """End the present wait, and all later ones, with CancelledError."""
-        self._cancelled = True
-        self.wake.set()
-
-    def wait(self, deadline_ns: int, words: str, at_most_ns: int = _LONG_NS) -> None:
-        """Block until woken, until the deadline, or for ``at_most_ns``, whichever comes first.
-
-        Raises DeadlineError with ``words`` if the deadline has passed, CancelledError after ``cancel``.
-        """
-        if self._cancelled:
-            raise CancelledError
-        left_ns = deadline_ns - self._clock.now_ns()
-        if left_ns <= 0:
-            raise DeadlineError(words)
-        self.wake.wait(min(left_ns, at_most_ns) / 1e9)
-        if self._cancelled:
-            raise CancelledError
-
-    def wait_io(self, sock: _socket.socket, direction: int, deadline_ns: int, words: str) -> None:
-        """Block until the socket is ready to READ or WRITE, with the same errors as ``wait``."""
-        watcher = gevent.get_hub().loop.io(sock.fileno(), direction)
-        self.wake.clear()
-        watcher.start(self.wake.set)
-        try:
-            while not self.wake.is_set():
-                self.wait(deadline_ns, words)
-        finally:
-            watcher.stop()
-            watcher.close()
 
 
 class Connection:

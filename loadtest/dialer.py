@@ -11,13 +11,14 @@ import socket
 import ssl
 
 from loadtest.clock import RunClock
-from loadtest.connection import READ, WRITE, ConnectError, Connection, Waiter, in_words, send_quietly
+from loadtest.connection import ConnectError, Connection, in_words, send_quietly
 from loadtest.endpoint import Endpoint
 from loadtest.proxy import Proxy, RefusedError, Reply
 from loadtest.race import connect_first
 from loadtest.resolve import Address, Resolver
 from loadtest.stamps import Stamps
 from loadtest.tls import TlsClient, TlsSession, reason
+from loadtest.waiter import READ, WRITE, Waiter
 
 _READ_BYTES = 65536
 

@@ -7,13 +7,14 @@ watched for a while before it is used again, and what is seen holds for all.
 import ssl
 
 from loadtest.clock import RunClock
-from loadtest.connection import READ, Connection, DeadlineError, Waiter
+from loadtest.connection import Connection
 from loadtest.dialer import Dialer
 from loadtest.endpoint import Endpoint
 from loadtest.plan import Timeouts
 from loadtest.poller import poller
 from loadtest.proxy import Proxy
 from loadtest.stamps import Stamps
+from loadtest.waiter import READ, DeadlineError, Waiter
 
 _READ_BYTES = 262_144
 KEEP_LOOK_NS = 50_000_000

@@ -12,8 +12,8 @@ from typing import Any
 
 import gevent
 
-from loadtest.connection import WRITE, Waiter
 from loadtest.resolve import Address
+from loadtest.waiter import WRITE, Waiter
 
 ATTEMPT_DELAY_NS = 250_000_000  # RFC 8305, section 5: recommended
 _NO_DELAY_NS = 2**62

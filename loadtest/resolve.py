@@ -7,7 +7,7 @@ from typing import Any
 import gevent
 from gevent import socket as gevent_socket
 
-from loadtest.connection import Waiter
+from loadtest.waiter import Waiter
 
 Address = tuple[int, Any]
 """Address family, and what ``connect`` takes."""

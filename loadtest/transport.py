@@ -1,20 +1,21 @@
 """Calls to one endpoint: made, probed, cancelled. Who sends needs to know no other file of the network code.
 
-That is ``call``, ``pool``, ``dialer`` with ``resolve``, ``race`` and ``proxy``, ``connection``, ``poller``,
-``stamps`` and ``departures``; no other file of the load test opens a socket to the server.
+That is ``call``, ``pool``, ``dialer`` with ``resolve``, ``race`` and ``proxy``, ``connection``, ``waiter``,
+``poller``, ``stamps`` and ``departures``; no other file of the load test opens a socket to the server.
 """
 
 import ssl
 
 from loadtest.call import Call
 from loadtest.clock import RunClock
-from loadtest.connection import CancelledError, ConnectError, DeadlineError, Waiter
+from loadtest.connection import ConnectError
 from loadtest.endpoint import Endpoint
 from loadtest.framing import MAX_RESPONSE_BYTES
 from loadtest.plan import Timeouts
 from loadtest.pool import Pool
 from loadtest.proxy import Proxy
 from loadtest.stamps import Stamps
+from loadtest.waiter import CancelledError, DeadlineError, Waiter
 from tierscope.errors import RunFailedError
 
 

@@ -29,7 +29,7 @@ HEAVY = (
 # I/O modules, and what each may pull in. Everything that is not here must be pure.
 MAY: dict[str, set[str]] = {
     "loadtest.framing": {"httptools"},
-    "loadtest.connection": {"gevent"},
+    "loadtest.waiter": {"gevent"},
     "loadtest.poller": {"gevent"},
     "loadtest.resolve": {"gevent"},
     "loadtest.race": {"gevent"},

@@ -16,12 +16,13 @@ from gevent.event import Event
 
 from loadtest import race
 from loadtest.clock import RunClock
-from loadtest.connection import CancelledError, Connection, DeadlineError, Waiter
+from loadtest.connection import Connection
 from loadtest.plan import Timeouts
 from loadtest.pool import KEEP_LOOK_NS
 from loadtest.race import connect_first
 from loadtest.resolve import Address, interleaved
 from loadtest.transport import Transport
+from loadtest.waiter import CancelledError, DeadlineError, Waiter
 from tests.loadtest.certificates import Certificate, secured
 from tests.loadtest.peer import ANSWER, REQUEST, Make, Serve, answer_always, receive
 from tierscope.errors import RunFailedError
