@@ -90,6 +90,9 @@ def run_plan(
         watch=watch,
     )
     check_end(folder, code)
+    if not folder.exists():  # nobody pressed start in the web UI
+        print("nothing was recorded")
+        return
     if watch is not None:
         watch.note()
         print(watch.last_word())
@@ -199,10 +202,10 @@ def check_end(folder: Path, code: int) -> None:
     A folder in which nothing was recorded is taken away. Raises ToldError with the code 2 or 3, and
     RunFailedError for any other end.
     """
-    if code == 0:
-        return
     with contextlib.suppress(OSError):
         folder.rmdir()  # only if it is empty
+    if code == 0:
+        return
     if code in (2, 3):
         raise ToldError(code)
     how = (

@@ -12,6 +12,7 @@ import pytest
 
 from loadtest.records import read_run
 from tests.loadtest.conftest import ChatServer
+from tests.loadtest.locust_runs import free_port, serves
 
 LIMIT_S = 60.0
 PLAN = """
@@ -145,9 +146,35 @@ def test_a_second_stop_does_not_wait(terminal: Open, server: ChatServer) -> None
     assert opened.loaders() == []
 
 
-def test_nothing_goes_on_loading_when_the_front_door_is_killed(
-    terminal: Open, server: ChatServer
-) -> None:
+def test_a_web_interface_in_which_nothing_was_started_leaves_nothing(terminal: Open) -> None:
+    port = free_port()
+    opened = terminal("--web", "--", "--web-port", str(port))
+    opened.wait_for(lambda: serves(f"http://127.0.0.1:{port}"))
+    opened.press(signal.SIGINT)
+    lines = opened.end()
+    assert (opened.process.returncode, lines[-1]) == (0, "nothing was recorded")
+    assert not opened.folder.exists()
+
+
+STOPPED_AT_ONCE = """
+import runpy, sys
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tierscope.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Stop())
+runpy.run_module("tierscope", run_name="__main__")
+"""
+
+
+def test_a_stop_while_the_command_line_is_imported_is_told_in_a_line() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STOPPED_AT_ONCE], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (3, "tierscope: stopped by you\n")
+
+
+def test_nothing_goes_on_loading_when_the_front_door_is_killed(terminal: Open, server: ChatServer) -> None:
     opened = terminal("--workers", "2", model="endless")
     opened.wait_for(lambda: len(server.requests) == 4)
     loaders = opened.loaders()
