@@ -108,7 +108,7 @@ class Ledger:
             self._recorder.append(record)
         else:
             self._early.append(record)
-        self.count(record, body_bytes)
+        self._count(record, body_bytes)
 
     def add_lines(self, lines: bytes, worker: str, body_bytes: Sequence[int]) -> list[RequestRecord]:
         """Keep what a worker made, as it came, and count it; gives the records.
@@ -122,27 +122,8 @@ class Ledger:
             except RunFailedError as error:
                 self._fail(str(error))
         for record, size in zip(records, body_bytes, strict=True):
-            self.count(record, size)
+            self._count(record, size)
         return records
-
-    def count(self, record: RequestRecord, body_bytes: int) -> None:
-        """Count the record of a request that has ended everywhere."""
-        self.metrics.ended(record)
-        self._figures.add(record)
-        counts = self.stages[record.stage]
-        counts.ended += 1
-        counts.failed += record.outcome != "ok"
-        paced = not isinstance(counts.stage.arrivals, Closed)
-        lag_s = derive.lag_s(record) if paced else None
-        self.prompt_errors.add(record)
-        if record.stage != CALIBRATION:  # which is not what was asked for
-            self.tally.add(record, lag_s)
-            self.punctuality.add(record, lag_s)
-            if why := self._errors.add(record):
-                self._conclude(why)
-        if why := self.tally.hopeless():
-            self._fail(why)
-        self._listeners.seen(record, body_bytes)
 
     def flush(self) -> None:
         """Put on disk what was recorded; the run fails if that cannot be done."""
@@ -217,3 +198,22 @@ class Ledger:
         except OSError as error:
             return f"{exposition.METRICS_FILE} was not written: {error.strerror}"
         return ""
+
+    def _count(self, record: RequestRecord, body_bytes: int) -> None:
+        """Count the record of a request that has ended everywhere."""
+        self.metrics.ended(record)
+        self._figures.add(record)
+        counts = self.stages[record.stage]
+        counts.ended += 1
+        counts.failed += record.outcome != "ok"
+        paced = not isinstance(counts.stage.arrivals, Closed)
+        lag_s = derive.lag_s(record) if paced else None
+        self.prompt_errors.add(record)
+        if record.stage != CALIBRATION:  # which is not what was asked for
+            self.tally.add(record, lag_s)
+            self.punctuality.add(record, lag_s)
+            if why := self._errors.add(record):
+                self._conclude(why)
+        if why := self.tally.hopeless():
+            self._fail(why)
+        self._listeners.seen(record, body_bytes)
