@@ -49,7 +49,7 @@ class Pacer:
     ) -> None:
         self._stage, self._stock, self._holds, self._clock, self._send = stage, stock, holds, clock, send
         self._agenda = agenda
-        self._instants = (at_ns for place, at_ns in enumerate(instants) if stage.part.holds(place))
+        self._instants = (at_ns for place, at_ns in enumerate(instants) if stage.part.has(place))
         self._offsets: deque[int] = deque()
         """Instants taken from the schedule; the first ones are those of what is in stock."""
         self._held: list[tuple[int, int, Prepared]] = []

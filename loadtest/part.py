@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a stage: its positions p with ``number`` ≤ p mod ``of`` < ``number + share``.
+    """One part of a stage: its positions p with ``number`` ≤ p mod ``of`` < ``number + width``.
 
     Where there are conversations, p counts them. All parts together are exactly the stage of a run in one
-    process. Open loops are split with a ``share`` of 1.
+    process. Open loops are split with a ``width`` of 1.
     """
 
     number: int = 0
     of: int = 1
-    share: int = 1
+    width: int = 1
 
-    def position(self, turn: int) -> int:
-        """The stage position of this part's ``turn``-th own request (0, 1, …)."""
-        rounds, place = divmod(turn, self.share)
+    def position(self, number: int) -> int:
+        """The stage position of this part's own request (or conversation) of that number (0, 1, …)."""
+        rounds, place = divmod(number, self.width)
         return rounds * self.of + self.number + place
 
-    def holds(self, position: int) -> bool:
+    def has(self, position: int) -> bool:
         """Whether a stage position belongs to this part."""
-        return self.number <= position % self.of < self.number + self.share
+        return self.number <= position % self.of < self.number + self.width
 
 
 def split(weights: Sequence[int]) -> list[Part | None]:

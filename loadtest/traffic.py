@@ -196,7 +196,7 @@ class Traffic:
         kind = stage.stage.arrivals
         most = MOST_AHEAD
         if isinstance(kind, Closed):
-            most = min(-(-kind.streams * stage.part.share // stage.part.of), MOST_AHEAD)
+            most = min(-(-kind.streams * stage.part.width // stage.part.of), MOST_AHEAD)
         stock = self._stock = Stock(
             stage, lambda conversation: self._conversations.make(stage, conversation), most
         )
