@@ -67,8 +67,8 @@ class Spending:
     def refusal(self) -> str:
         """Say in a sentence why nothing more leaves."""
         return (
-            f"the next request could take the cost past {self._ceiling_usd:.2f} $ (cost_ceiling_usd): "
-            f"{self.spent_usd:.4f} $ are spent, up to {self.reserved_usd:.4f} $ are in flight"
+            f"the next request could take the cost past {self._ceiling_usd:.6g} $ (cost_ceiling_usd): "
+            f"{self.spent_usd:.6g} $ are spent, up to {self.reserved_usd:.6g} $ are in flight"
         )
 
     def _most_usd(self, request: Request, request_bytes: int) -> float:

@@ -1,5 +1,6 @@
 """The ceiling of cost: kept whatever the answers are, by prices that anybody can multiply."""
 
+import re
 from datetime import date
 from typing import Any
 
@@ -140,3 +141,11 @@ def test_without_a_ceiling_no_price_is_asked_for() -> None:
 def test_a_ceiling_without_a_price_is_refused_in_one_line() -> None:
     with pytest.raises(BadInputError, match=r"no price is known for m on tier priority; name a price file"):
         Spending(plan(1.0), TARGET, Book({("m", "standard"): price(4, 20)}))
+
+
+@pytest.mark.parametrize("ceiling_usd", [0.005, 1e-6, 0.03, 1234.5])
+def test_the_sums_that_are_told_are_the_sums_that_there_are(ceiling_usd: float) -> None:
+    spending = Spending(plan(ceiling_usd), TARGET, BOOK)
+    spending.spent_usd = ceiling_usd * 0.75
+    told = [float(word) for word in re.findall(r"\S+(?= \$)", spending.refusal())]
+    assert told[:2] == pytest.approx([ceiling_usd, ceiling_usd * 0.75], rel=1e-5)
