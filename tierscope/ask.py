@@ -14,6 +14,7 @@ from loadtest.endpoint import Endpoint
 from loadtest.exchange import Exchange
 from loadtest.headers import sendable
 from loadtest.plan import Api, Timeouts
+from loadtest.reading import body_bytes
 from loadtest.unreadable import UNREADABLE
 from loadtest.wire import WIRES, Wire
 from tierscope.errors import BadInputError, RunFailedError
@@ -50,9 +51,8 @@ def ask_model(url: str, *, api: Api = "openai", trust: Trust | None = None) -> s
     base = where.origin + base_path
     exchange = _get(where, f"{base_path}/v1/models", wire, trust or Trust())
     _check_answer(exchange, base, wire)
-    body = b"".join(piece for _, piece in exchange.pieces)
     try:
-        names = [model.id for model in msgspec.json.decode(body, type=_Models).data]
+        names = [model.id for model in msgspec.json.decode(body_bytes(exchange), type=_Models).data]
     except UNREADABLE as error:
         raise RunFailedError(
             f"{base}/v1/models did not answer with a list of models; name --model"

@@ -123,7 +123,7 @@ def test_parts_together_are_the_stage_of_one_process(weights: list[int], request
     together = [one for part in parts for one in conversations(part=part)]
     assert sorted(together) == conversations()
     for part in parts:
-        assert all(part.holds(one) for one in conversations(part=part))
+        assert all(part.has(one) for one in conversations(part=part))
 
 
 def test_a_closed_loop_needs_a_user_a_stream_and_an_open_one_needs_one() -> None:
