@@ -84,6 +84,8 @@ def skimmed(delta: Delta) -> Delta:
 
 NOTHING = Delta()
 END_MARK = Delta(terminal=True)
+DONE = b"[DONE]"
+"""The data of the event that ends the streams of OpenAI's older APIs; it is no JSON."""
 
 
 def kind_of(text: str, reasoning: str, tool: bool) -> EventKind | None:

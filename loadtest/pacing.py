@@ -13,11 +13,12 @@ import time
 import gevent
 from gevent.event import Event
 
+from loadtest.waiter import READ
+
 _CLOCK_MONOTONIC = 1  # include/uapi/linux/time.h
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME, include/uapi/linux/timerfd.h
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC  # TFD_NONBLOCK and TFD_CLOEXEC are these
 _ITIMERSPEC = struct.Struct("=qqqq")
-_READ = 1
 
 
 class Alarm:
@@ -27,7 +28,7 @@ class Alarm:
         self._libc = _libc()
         self._fd = -1 if self._libc is None else self._libc.timerfd_create(_CLOCK_MONOTONIC, _FLAGS)
         self._woken = Event()
-        self._watcher = gevent.get_hub().loop.io(self._fd, _READ) if self._fd >= 0 else None
+        self._watcher = gevent.get_hub().loop.io(self._fd, READ) if self._fd >= 0 else None
 
     @property
     def exact(self) -> bool:

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import gevent
 from gevent import monkey
 
-_READ = 1
+from loadtest.waiter import READ
+
 _READABLE = 1  # EPOLLIN, include/uapi/linux/eventpoll.h
 _MOST_AT_ONCE = 64  # then the hub gets its turn: whoever keeps a schedule must not wait for a thousand reads
 
@@ -51,7 +52,7 @@ class EpollPoller:
     def __init__(self, epoll: Any) -> None:
         self._epoll = epoll
         self._readers: dict[int, Reader] = {}
-        self._watcher = gevent.get_hub().loop.io(epoll.fileno(), _READ, ref=False)
+        self._watcher = gevent.get_hub().loop.io(epoll.fileno(), READ, ref=False)
         self._watcher.start(self._on_ready)
 
     def watch(self, sock: _socket.socket, reader: Reader) -> None:
@@ -93,7 +94,7 @@ class HubPoller:
         number = sock.fileno()
         watcher = self._watchers.get(number)
         if watcher is None:
-            watcher = self._watchers[number] = gevent.get_hub().loop.io(number, _READ)
+            watcher = self._watchers[number] = gevent.get_hub().loop.io(number, READ)
         watcher.stop()
         watcher.start(reader)
 

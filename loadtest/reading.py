@@ -10,10 +10,10 @@ Rules for whoever edits this file:
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from loadtest.delta import Delta, Usage, folded
+from loadtest.delta import DONE, Delta, Usage, folded
 from loadtest.exchange import Exchange
 from loadtest.records import EventKind
-from loadtest.regular import DONE, regular
+from loadtest.regular import regular
 from loadtest.sse import Event, EventReader, EventTooLargeError
 from loadtest.unreadable import UNREADABLE
 from loadtest.wire import Wire

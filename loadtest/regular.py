@@ -10,8 +10,6 @@ from itertools import accumulate
 
 from loadtest.sse import MAX_EVENT_BYTES
 
-DONE = b"[DONE]"
-"""The data of the event that ends the streams of OpenAI's older APIs; it is no JSON."""
 _DATA, _EVENT, _END = b"data: ", b"event: ", b"\n\n"
 
 

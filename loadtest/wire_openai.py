@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from loadtest.body import turns, with_tier
-from loadtest.delta import END_MARK, NOTHING, Count, Delta, Usage, error_line, kind_of, output, skimmed
+from loadtest.delta import DONE, END_MARK, NOTHING, Count, Delta, Usage, error_line, kind_of, output, skimmed
 from loadtest.plan import Plan
 from loadtest.records import EventKind
 from loadtest.workload import Message, Request
@@ -56,7 +56,7 @@ def how(plan: Plan, request: Request, *, length: str) -> dict[str, Any]:
 
 def read_event(name: bytes, data: bytes) -> Delta:
     """Read one event of a stream. Raises msgspec.DecodeError on what is not a chunk of this API."""
-    if data == b"[DONE]":
+    if data == DONE:
         return END_MARK
     if not data or data.isspace():
         return NOTHING

@@ -15,6 +15,7 @@ import msgspec
 
 from loadtest.body import with_tier
 from loadtest.delta import (
+    DONE,
     END_MARK,
     NOTHING,
     Count,
@@ -73,7 +74,7 @@ def _turn(message: Message) -> dict[str, Any]:
 
 def read_event(name: bytes, data: bytes) -> Delta:
     """Read one event of a stream. Raises msgspec.DecodeError on what is not JSON of this API."""
-    if data == b"[DONE]":
+    if data == DONE:
         return END_MARK
     if not data or data.isspace():
         return NOTHING
