@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from loadtest import departures
 from loadtest.connection import ConnectError, Connection, in_words, send_quietly
+from loadtest.deadlines import Deadlines
 from loadtest.exchange import Ending, Exchange
 from loadtest.framing import ResponseFramer
 from loadtest.pool import Pool
@@ -55,7 +56,7 @@ class Call:
         self._received = False
         self._departing = False
         """Whether the kernel has yet to tell when the request left."""
-        self._total_ns = self._began_ns = 0
+        self._began_ns = 0
         self._last_ns = 0
         """When something last happened: sending, then each read."""
 
@@ -66,7 +67,7 @@ class Call:
     def run(self) -> Exchange:
         """Do the whole call and give its exchange."""
         self._last_ns = self._clock.now_ns()
-        self._total_ns = self._last_ns + int(self._pool.timeouts.total_s * 1e9)
+        self._deadlines = Deadlines(self._pool.timeouts, self._last_ns)
         try:
             connection = self._send()
             self._receive(connection)
@@ -113,8 +114,7 @@ class Call:
                 return pooled
             self._connection = None
             self._pool.drop(pooled)
-        timeouts = self._pool.timeouts
-        fresh = self._pool.dialer.dial(self._waiter, min(timeouts.connect_s, timeouts.total_s))
+        fresh = self._pool.dialer.dial(self._waiter, self._deadlines.connect_s)
         self._connection = fresh
         self.exchange.connected_ns = self._clock.now_ns()
         self._send_on(fresh)
@@ -135,7 +135,7 @@ class Call:
             try:
                 left = left[connection.sock.send(left) :]
             except BlockingIOError:
-                self._waiter.wait_io(connection.sock, WRITE, self._total_ns, self._total_words())
+                self._waiter.wait_io(connection.sock, WRITE, *self._deadlines.total)
             except OSError:
                 return len(left) < len(data)
         # _last_ns stays at the start: while ``send`` returns, this process may lose its core, and an answer
@@ -161,29 +161,19 @@ class Call:
         """Let the hub call back for each read, and watch the deadlines until the call has ended."""
         self._waiter.wake.clear()
         self._watch(connection, self._read_plain if connection.tls is None else self._read_ciphertext)
-        idle_ns = int(self._pool.timeouts.idle_s * 1e9)
+        deadlines = self._deadlines
         while True:
             self._settle_body()  # deadlines count from the last arrival
             if self._ended:
                 break
+            if self._received:
+                deadline = deadlines.next_read(self._last_ns)
+            else:
+                deadline = deadlines.first_byte(self.exchange.sent_ns or self._last_ns)
             # A read during the wait can bring the deadline forward, but not to before idle_ns from now.
-            self._waiter.wait(*self._deadline(), at_most_ns=idle_ns)
+            self._waiter.wait(*deadline, at_most_ns=deadlines.idle_ns)
         if self._fault is not None:
             raise self._fault
-
-    def _deadline(self) -> tuple[int, str]:
-        """When the call is given up if nothing happens until then, and what to say."""
-        timeouts = self._pool.timeouts
-        if self._received:
-            next_ns = self._last_ns + int(timeouts.idle_s * 1e9)
-            words = f"idle: nothing came for {timeouts.idle_s:g} s"
-        else:
-            next_ns = (self.exchange.sent_ns or self._last_ns) + int(timeouts.first_byte_s * 1e9)
-            words = f"first byte: nothing came within {timeouts.first_byte_s:g} s of sending"
-        return (next_ns, words) if next_ns < self._total_ns else (self._total_ns, self._total_words())
-
-    def _total_words(self) -> str:
-        return f"total: not done within {self._pool.timeouts.total_s:g} s"
 
     def _watch(self, connection: Connection, read: Callable[[], None]) -> None:
         def reader() -> None:
