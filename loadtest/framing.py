@@ -11,11 +11,13 @@ import zlib
 
 import httptools
 
+from loadtest.delta import folded
 from loadtest.exchange import Ending, Exchange
 
 MAX_RESPONSE_BYTES = 64 * 2**20
 _MAX_HEAD_BYTES = 2**18
 _PIECE_OVERHEAD_BYTES = 128  # a tuple, a bytes object and an int in CPython 3.11
+_SHOWN_BYTES = 80
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
@@ -52,7 +54,7 @@ class ResponseFramer:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(error)
+            self._fail(error, data)
         except httptools.HttpParserUpgrade:
             self._end("malformed", "the server wants to switch protocols")
         if self._parts:
@@ -157,12 +159,15 @@ class ResponseFramer:
     def _ends_with_connection(self) -> bool:
         return not self._chunked and "content-length" not in self._exchange.headers
 
-    def _fail(self, error: httptools.HttpParserError) -> None:
+    def _fail(self, error: httptools.HttpParserError, data: bytes | memoryview) -> None:
         if self.done:  # bytes after a whole response: its own business, but the connection is spoilt
             self.reusable = False
             return
-        reason = error.__context__ or error
-        self._end("malformed", f"not a response this client understands: {reason}")
+        if self._exchange.status is None:  # the words of who speaks there say more than the parser's
+            reason = bytes(data[:_SHOWN_BYTES]).decode("utf-8", "replace")
+        else:
+            reason = str(error.__context__ or error)
+        self._end("malformed", f"not a response this client understands: {folded(reason)}")
 
     def _end(self, ending: Ending, detail: str) -> None:
         self.done, self.reusable = True, False

@@ -299,7 +299,9 @@ def test_a_server_that_does_not_speak_http_is_one_line_and_exits_with_3(tmp_path
         done = tierscope("run", "smoke", "--url", url, "--out", tmp_path / "run")
         thread.join()
     assert done.returncode == 3
-    assert complaint(done) == f"tierscope: {url} does not speak HTTP: SSH-2.0-other"
+    assert complaint(done) == (
+        f"tierscope: {url} does not speak HTTP: not a response this client understands: SSH-2.0-other"
+    )
     assert not (tmp_path / "run").exists()
 
 
