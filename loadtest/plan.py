@@ -148,6 +148,8 @@ def parse(text: str, *, where: str) -> Plan:
     """Read a plan from TOML text, levels written out, and check it; ``where`` names it in errors."""
     plan = typedtoml.parse(text, Plan, where=where)
     plan = msgspec.structs.replace(plan, stages=tuple(_written_out(plan.stages, where)))
+    # Levels lengthen names and multiply requests and stages, and what run.json will hold must be readable.
+    typedtoml.convert(msgspec.to_builtins(plan), Plan, where=f"{where}: with its levels written out")
     check(plan, where=where)
     return plan
 

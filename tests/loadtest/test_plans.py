@@ -94,6 +94,36 @@ def test_what_is_wrong_with_a_plan_is_said_in_one_line(
     assert "\n" not in line
 
 
+LEVELS = GOOD.replace("streams = 2 }", "streams = 2 }\nlevels = [1, 8]")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('name = "s"', f'name = "{"s" * 63}"', f"stages[0].name: '{'s' * 63}-1' is not allowed"),
+        ("requests = 4", "requests = 100_000_000", "stages[1].requests: 800000000 is not allowed"),
+        (
+            'kind = "closed", streams = 2 }\nlevels = [1, 8]',
+            'kind = "poisson", rate_per_s = 2 }\nlevels = [1, 1e-9]',
+            "stages[1].arrivals.rate_per_s: 1e-09 is not allowed",
+        ),
+    ],
+)
+def test_levels_make_no_plan_that_the_runs_folder_could_not_hold(old: str, new: str, words: str) -> None:
+    assert old in LEVELS
+    with pytest.raises(BadInputError) as caught:
+        plan.parse(LEVELS.replace(old, new), where="p")
+    assert str(caught.value).startswith(f"p: with its levels written out: {words}")
+
+
+def test_stages_written_out_are_no_more_than_a_plan_may_have() -> None:
+    head, stage = GOOD.split("[[stages]]")
+    stage = stage.replace("streams = 2 }", f"streams = 2 }}\nlevels = [{', '.join(map(str, range(1, 101)))}]")
+    many = "".join("[[stages]]" + stage.replace('"s"', f'"s{k}"') for k in range(11))
+    with pytest.raises(BadInputError, match=r"^p: with its levels written out: stages: .*<= 1000"):
+        plan.parse(head + many, where="p")
+
+
 def test_a_plan_that_is_not_there_is_said_with_those_that_are() -> None:
     with pytest.raises(BadInputError, match=r"plan 'nope': .*ab, ramp, session, smoke, steady, sweep"):
         plan.load("nope")
