@@ -43,10 +43,7 @@ class Member:
     def missing(self) -> str:
         """What it told of and did not bring; empty if all is here."""
         done = self.done
-        if done is None or (done.started, done.recorded) == (self.started, self.recorded) == (
-            self.recorded,
-            self.recorded,
-        ):
+        if done is None or len({done.started, done.recorded, self.started, self.recorded}) == 1:
             return ""
         return f"it started {done.started} requests and {self.recorded} of their records are here"
 
