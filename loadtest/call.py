@@ -13,6 +13,7 @@ Rules for whoever edits this file:
 import ssl
 import time
 from collections.abc import Callable
+from typing import Any
 
 from loadtest import departures
 from loadtest.connection import ConnectError, Connection, in_words, send_quietly
@@ -20,14 +21,15 @@ from loadtest.deadlines import Deadlines
 from loadtest.exchange import Ending, Exchange
 from loadtest.framing import ResponseFramer
 from loadtest.pool import Pool
-from loadtest.stamps import ANCILLARY_BYTES, AncillaryData, arrival_ns
+from loadtest.stamps import ANCILLARY_BYTES, arrival_ns, told
 from loadtest.waiter import WRITE, CancelledError, DeadlineError, Waiter
 
 _CR = 13
 _HUNG_UP = "the server closed the connection"
 _MOST_HELD = 32
-_HELD = list[tuple[int, AncillaryData, bytes]]
-"""Reads that wait to be framed: when we read, what the kernel says of the arrival, the bytes."""
+_Held = list[Any]
+"""Reads that wait to be framed, three entries each: when we read, when the kernel says it arrived, the bytes.
+Flat, because a tuple a read would be one more thing for the garbage collector to look at."""
 
 
 class Call:
@@ -50,7 +52,7 @@ class Call:
         self._framer = ResponseFramer(self.exchange, pool.max_response_bytes)
         self._waiter = Waiter(pool.clock)
         self._connection: Connection | None = None
-        self._held: _HELD = []
+        self._held: _Held = []
         self._fault: Exception | None = None
         self._ended = False
         self._received = False
@@ -211,14 +213,15 @@ class Call:
         are bound once because each look-up is a tenth of its cost.
         """
         receive, buffers, buffer = connection.recv, self._buffers, self._buffer
-        held, settle, now_ns = self._held, self._settle_body, time.monotonic_ns
+        held, hold, most = self._held, self._held.extend, 3 * _MOST_HELD
+        settle, now_ns = self._settle_body, time.monotonic_ns
 
         def read() -> None:
             try:
                 count, ancillary, _, _ = receive(buffers, ANCILLARY_BYTES)
                 data = bytes(buffer[:count])
-                held.append((now_ns(), ancillary, data))
-                if count < 4 or data[0] <= _CR or b"\r\n\r\n" in data or len(held) >= _MOST_HELD:
+                hold((now_ns(), told(ancillary), data))
+                if count < 4 or data[0] <= _CR or b"\r\n\r\n" in data or len(held) >= most:
                     settle()
             except (BlockingIOError, InterruptedError):
                 self._look_for_departure()
@@ -232,7 +235,7 @@ class Call:
 
     def _settle_body(self) -> None:
         """Frame what is held; end with the response, or with the connection."""
-        hung_up = bool(self._held) and not self._held[-1][2]
+        hung_up = bool(self._held) and not self._held[-1]
         self._settle()
         if self._framer.done:
             self._end_as_framed()
@@ -242,9 +245,10 @@ class Call:
     def _settle(self) -> None:
         """Stamp and frame what is held, in order."""
         framer = self._framer
-        for now_ns, ancillary, data in self._held:
+        held = iter(self._held)
+        for now_ns, told_ns, data in zip(held, held, held, strict=True):
             if data and not framer.done:
-                self._stamp(now_ns - self._clock.zero_ns, ancillary)
+                self._stamp(now_ns - self._clock.zero_ns, told_ns)
                 framer.receive(data, self._last_ns)
         self._held.clear()
 
@@ -288,12 +292,12 @@ class Call:
         if count == 0:
             self._hung_up(connection)
             return 0
-        self._stamp(time.monotonic_ns() - clock.zero_ns, ancillary)
+        self._stamp(time.monotonic_ns() - clock.zero_ns, told(ancillary))
         return count
 
-    def _stamp(self, now_ns: int, ancillary: AncillaryData) -> None:
+    def _stamp(self, now_ns: int, told_ns: int | None) -> None:
         """Set ``_last_ns`` to the arrival of what was read at ``now_ns``."""
-        stamp_ns = arrival_ns(self._clock, ancillary, self._last_ns, now_ns)
+        stamp_ns = arrival_ns(self._clock, told_ns, self._last_ns, now_ns)
         if stamp_ns is None:
             stamp_ns = now_ns
             self.exchange.stamp_source = "user"

@@ -21,6 +21,9 @@ from loadtest.stage import StageProgress
 from loadtest.stock import Prepared
 from loadtest.workload import Message, Request, Source
 
+_UNREACHED = ("unconnected", "unanswered")
+_UNREACHED_PAUSE_S = 0.2
+
 
 class Conversations:
     """Makes requests, lets them leave, and tells of their end.
@@ -88,7 +91,7 @@ class Conversations:
         """Send a request that was taken, and the later turns of its conversation; gives the last position."""
         try:
             while True:
-                answer = self._perform(stage, prepared, scheduled_ns)
+                answer = self._perform(stage, prepared, scheduled_ns, over)
                 if answer is None:
                     return prepared.position
                 said = (*prepared.said, Message("assistant", answer)) if answer else prepared.said
@@ -120,10 +123,13 @@ class Conversations:
                 break
         return scheduled_ns
 
-    def _perform(self, stage: StageProgress, prepared: Prepared, scheduled_ns: int) -> str | None:
+    def _perform(
+        self, stage: StageProgress, prepared: Prepared, scheduled_ns: int, over: Event
+    ) -> str | None:
         """Send one request that was taken, read its answer, tell of it.
 
-        Gives the answer's text if a further turn may follow and the request went well.
+        Gives the answer's text if a further turn may follow and the request went well. A stream of a closed
+        loop that found nobody there waits a moment, or a dead server would be asked thousands of times.
         """
         call = self._routes.to(prepared.request.tier).call(prepared.data, punctual=stage.paced)
         more = prepared.turn + 1 < stage.turns and not stage.closed
@@ -135,6 +141,8 @@ class Conversations:
             call.run()
         finally:  # also when Locust kills this greenlet
             self._tell(attempt)
+        if call.exchange.ending in _UNREACHED and not stage.paced:
+            over.wait(_UNREACHED_PAUSE_S)
         return None if answered is None else answered.get()
 
     def _tell(self, attempt: Attempt) -> None:

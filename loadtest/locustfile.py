@@ -51,9 +51,6 @@ __all__ = ["PlanShape", "PlanUser"]
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MOST_WORKERS = 256
 _STAMPS: tuple[stamps.StampWish, ...] = ("auto", "kernel", "user")
-_COLLECT = (2_000, 10, 1_000_000)
-"""Young objects only: a full collection holds up 2,000 streams for 0.1 s (CPython 3.11), and requests leave
-no cycles behind."""
 _SWITCH_S = 0.0005  # the thread that renders /metrics gives the hub its turn within this time
 
 
@@ -115,7 +112,6 @@ def compose(environment: Any, **_: Any) -> None:
         logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
     gc.collect()
     gc.freeze()  # what was imported need not be looked through again while tokens arrive
-    gc.set_threshold(*_COLLECT)
     sys.setswitchinterval(_SWITCH_S)
 
 

@@ -55,22 +55,23 @@ class Stamps:
             self.held.close()
 
 
-def arrival_ns(clock: RunClock, ancillary: AncillaryData, not_before_ns: int, now_ns: int) -> int | None:
+def arrival_ns(clock: RunClock, told_ns: int | None, not_before_ns: int, now_ns: int) -> int | None:
     """When a read's data arrived, in ns since the run's start; None if the kernel did not tell.
+
+    ``told_ns`` is what it told, on CLOCK_REALTIME.
 
     A stamp outside [``not_before_ns``, ``now_ns``] by more than 1 ms means that the wall clock was stepped:
     the clock is checked again and the stamp used only if it then fits. Less than that (a reply can arrive
     while ``send`` is still returning) is clamped.
     """
-    realtime_ns = _realtime_ns(ancillary)
-    if realtime_ns is None:
+    if told_ns is None:
         return None
-    stamp_ns = realtime_ns - clock.realtime_zero_ns
+    stamp_ns = told_ns - clock.realtime_zero_ns
     if not_before_ns <= stamp_ns <= now_ns:  # nearly always
         return stamp_ns
     if not not_before_ns - _SLACK_NS <= stamp_ns <= now_ns + _SLACK_NS:
         clock.recheck()
-        stamp_ns = realtime_ns - clock.realtime_zero_ns
+        stamp_ns = told_ns - clock.realtime_zero_ns
         if not not_before_ns - _SLACK_NS <= stamp_ns <= now_ns + _SLACK_NS:
             return None
     return min(max(stamp_ns, not_before_ns), now_ns)
@@ -110,7 +111,7 @@ def _probe_loopback() -> Stamps:
         for _ in range(_PROBE_TRIES):
             writer.sendall(b"?")
             _, ancillary, _, _ = reader.recvmsg(16, ANCILLARY_BYTES)
-            stamp_ns = _realtime_ns(ancillary)
+            stamp_ns = told(ancillary)
             if stamp_ns is not None and abs(time.time_ns() - stamp_ns) < 1_000_000_000:
                 return Stamps("kernel", held=reader, departures=tells)
             time.sleep(0.002)
@@ -130,7 +131,8 @@ def _tells_departures(writer: _socket.socket) -> bool:
     return told_ns is not None and abs(told_ns - before_ns) < 1_000_000_000
 
 
-def _realtime_ns(ancillary: AncillaryData) -> int | None:
+def told(ancillary: AncillaryData) -> int | None:
+    """What the kernel tells of a read's arrival (CLOCK_REALTIME, ns); None if nothing."""
     for level, kind, data in ancillary:
         if kind == _SO_TIMESTAMPNS and level == _SOL_SOCKET and len(data) == 16:
             seconds, nanoseconds = _unpack(data)

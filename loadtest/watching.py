@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import gevent
 
+from loadtest import garbage
 from loadtest.health import Health
 from loadtest.pacing import Alarm
 
@@ -18,6 +19,7 @@ class Watching:
         self._now_ns = now_ns
         self._cpu_start_s, self._began_ns = time.process_time(), now_ns()
         self.health = Health(self._cpu_start_s, self._began_ns)
+        garbage.hold()
         self._beats = gevent.spawn(self._beat)
 
     @property
@@ -38,10 +40,11 @@ class Watching:
     def close(self) -> None:
         """Beat no more."""
         self._beats.kill()
+        garbage.release()
 
     def _beat(self) -> None:
         """Wake at absolute instants; those that were slept through count once, with the whole lateness."""
-        alarm = Alarm()
+        alarm, number = Alarm(), 0
         try:
             due_ns = time.monotonic_ns() + _BEAT_NS
             while True:
@@ -49,5 +52,7 @@ class Watching:
                 late_ns = time.monotonic_ns() - due_ns
                 self.health.beat(late_ns / 1e9)
                 due_ns += _BEAT_NS * (1 + late_ns // _BEAT_NS)
+                number += 1
+                garbage.beat(number)
         finally:
             alarm.close()

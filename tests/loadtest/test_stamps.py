@@ -54,7 +54,7 @@ def test_a_stamp_is_the_time_since_the_runs_start(clocks: Clocks) -> None:
     stamped = ancillary(clocks.realtime)
     clocks.pass_ns(3 * MS)
     assert clock.now_ns() == 10 * MS
-    assert stamps.arrival_ns(clock, stamped, 0, clock.now_ns()) == 7 * MS
+    assert stamps.arrival_ns(clock, stamps.told(stamped), 0, clock.now_ns()) == 7 * MS
 
 
 @pytest.mark.parametrize("step_s", [3600, -3600, 1, -1])
@@ -64,7 +64,7 @@ def test_a_step_of_the_wall_clock_is_found_and_later_stamps_are_right(clocks: Cl
     clocks.realtime += step_s * SECOND
     stamped = ancillary(clocks.realtime)
     clocks.pass_ns(2 * MS)
-    assert stamps.arrival_ns(clock, stamped, 10 * MS, clock.now_ns()) == 20 * MS
+    assert stamps.arrival_ns(clock, stamps.told(stamped), 10 * MS, clock.now_ns()) == 20 * MS
     assert clock.stepped_ns == abs(step_s) * SECOND
 
 
@@ -74,7 +74,7 @@ def test_a_stamp_from_before_a_step_is_given_up_rather_than_believed(clocks: Clo
     stamped = ancillary(clocks.realtime)
     clocks.realtime += 3600 * SECOND
     clock.recheck()
-    assert stamps.arrival_ns(clock, stamped, 10 * MS, clock.now_ns()) is None
+    assert stamps.arrival_ns(clock, stamps.told(stamped), 10 * MS, clock.now_ns()) is None
 
 
 def test_a_small_step_is_found_by_looking_again(clocks: Clocks) -> None:
@@ -92,14 +92,14 @@ def test_an_answer_that_came_while_sending_returned_is_not_earlier_than_the_send
     stamped = ancillary(clocks.realtime)
     clocks.pass_ns(20_000)
     sent_ns = clock.now_ns()
-    assert stamps.arrival_ns(clock, stamped, sent_ns, sent_ns + 5) == sent_ns
+    assert stamps.arrival_ns(clock, stamps.told(stamped), sent_ns, sent_ns + 5) == sent_ns
 
 
 @pytest.mark.parametrize(
     "foreign", [[], [(socket.SOL_SOCKET, 1, b"x" * 16)], [(socket.SOL_SOCKET, 35, b"short")]]
 )
 def test_a_read_without_a_stamp_has_none(clocks: Clocks, foreign: stamps.AncillaryData) -> None:
-    assert stamps.arrival_ns(RunClock(), foreign, 0, SECOND) is None
+    assert stamps.arrival_ns(RunClock(), stamps.told(foreign), 0, SECOND) is None
 
 
 def test_the_probe_says_which_stamps_there_are_and_why_not() -> None:

@@ -57,6 +57,8 @@ class Answer:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     text: str = "yes"
+    reached: bool = True
+    """Whether there is a server at all."""
     stuck: bool = False
     """Not even cancelling ends it."""
 
@@ -115,7 +117,9 @@ class _Call:
             stopped = self._server.cancelled.wait(answer.after_s)
             while answer.stuck:
                 gevent.sleep(0.01)
-            if not stopped:
+            if not answer.reached:
+                exchange.ending = "unconnected"
+            elif not stopped:
                 self._answer(answer)
         finally:
             exchange.ended_ns = clock.now_ns()
@@ -293,6 +297,14 @@ def test_a_pause_of_thought_lies_between_a_streams_requests_and_ends_with_the_st
     for before, after in itertools.pairwise(made):
         assert after.scheduled_ns - before.ended_ns >= 99_000_000
     assert (len(driven.of("s1")), len(driven.of("s2"))) == (1, 1)
+
+
+def test_a_server_that_is_gone_is_asked_now_and_then_and_not_all_the_time() -> None:
+    timed = "duration_s = 1.0\narrivals = { kind = 'closed', streams = 4 }"
+    driven = Driven(text(timed), lambda _: Answer(after_s=0.0, reached=False)).run()
+    driven.check()
+    assert {record.outcome for record in driven.records} == {"connect_error"}
+    assert 4 <= len(driven.records) <= 4 * 6
 
 
 @pytest.mark.parametrize(
