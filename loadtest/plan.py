@@ -56,6 +56,12 @@ __all__ = [
 ]  # fmt: skip
 
 Api = Literal["openai", "completions", "responses", "anthropic"]
+_WORKLOADS = {
+    "messages": "workload.prompt_tokens, prompts or trace",
+    "prompt": "workload.prompt_tokens, prompts or trace",
+    "input": "workload.prompt_tokens, prompts or trace",
+    "stream": "workload.stream",
+}
 _SHIPPED = resources.files("loadtest") / "plans"
 CALIBRATION = "calibration"
 """The stage of requests that a run sends to measure how words become tokens."""
@@ -230,7 +236,7 @@ def check(plan: Plan, *, where: str) -> None:
         headers.check(tier.headers, where=f"{where}: tiers[{place}].headers")
         if tier.url is not None:
             _check_url(tier.url, where=f"{where}: tiers[{place}]")
-        _check_json(tier.body, where=f"{where}: tiers[{place}].body")
+        _check_body(tier.body, where=f"{where}: tiers[{place}].body")
     _refuse_twice([str(tokens) for tokens in plan.workload.classes], "workload.prompt_tokens", where)
     plan_workload.check(plan.workload, [tier.name for tier in plan.tiers], where=f"{where}: workload")
     _check_end(plan, where=f"{where}: control.until")
@@ -264,6 +270,14 @@ def _check_url(url: str, *, where: str) -> None:
         endpoint.parse(url, "")
     except BadInputError as error:
         raise BadInputError(f"{where}.{error}") from error
+
+
+def _check_body(body: dict[str, Any], *, where: str) -> None:
+    """Refuse fields that the workload decides, for then records would say what was not asked."""
+    for key, instead in _WORKLOADS.items():
+        if key in body:
+            raise BadInputError(f"{where}.{key}: is not a tier's to say; expected {instead}")
+    _check_json(body, where=where)
 
 
 def _check_json(value: Any, *, where: str) -> None:

@@ -205,6 +205,14 @@ def test_what_json_cannot_say_is_no_field_of_a_tier(body: str, place: str) -> No
     assert str(caught.value) == f"p: tiers[0].{place} is not allowed; expected what JSON can say"
 
 
+@pytest.mark.parametrize("field", ["messages = []", "prompt = 'x'", "input = 'x'", "stream = false"])
+def test_what_the_workload_decides_is_no_field_of_a_tier(field: str) -> None:
+    made = typedtoml.parse(f'{GOOD}[[tiers]]\nname = "t"\nbody = {{ {field} }}', Plan, where="p")
+    name = field.partition(" ")[0]
+    with pytest.raises(BadInputError, match=rf"^p: tiers\[0\]\.body\.{name}: .* expected workload\."):
+        plan.check(made, where="p")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
