@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 # What the tests use beyond Python: prometheus brings promtool, openssl makes a certificate, llama.cpp links libgomp.
 SYSTEM := prometheus openssl libgomp1
 
-.PHONY: demo test system lint types unit format lock wheel clean help
+.PHONY: demo test system lint types unit coverage format lock wheel clean help
 
 help:
 	@echo "make demo   a mock server with two tiers, a load test, a report: about a minute"
@@ -37,6 +37,10 @@ types: .venv/.dev
 	$(BIN)/mypy
 
 unit: system .venv/.dev .venv/.real
+	$(BIN)/pytest
+
+# What the tests run of the code; half as long again as the tests alone.
+coverage: system .venv/.dev .venv/.real
 	$(BIN)/pytest --cov --cov-report=term
 
 format: .venv/.dev

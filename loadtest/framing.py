@@ -17,7 +17,7 @@ from loadtest.exchange import Ending, Exchange
 MAX_RESPONSE_BYTES = 64 * 2**20
 _MAX_HEAD_BYTES = 2**18
 _PIECE_OVERHEAD_BYTES = 128  # a tuple, a bytes object and an int in CPython 3.11
-_SHOWN_BYTES = 80
+_QUOTED_BYTES = 4096  # whole lines: whoever shows it blots a key out first and cuts then
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
@@ -164,7 +164,7 @@ class ResponseFramer:
             self.reusable = False
             return
         if self._exchange.status is None:  # the words of who speaks there say more than the parser's
-            reason = bytes(data[:_SHOWN_BYTES]).decode("utf-8", "replace")
+            reason = bytes(data[:_QUOTED_BYTES]).decode("utf-8", "replace")
         else:
             reason = str(error.__context__ or error)
         self._end("malformed", f"not a response this client understands: {folded(reason)}")

@@ -30,7 +30,7 @@ def record(
     """
 
     def word(text: str | None) -> str | None:
-        return None if text is None else _word(_blotted(text, secret))
+        return None if text is None else _word(blotted(text, secret))
 
     reading = Reading() if refused(exchange) else read(exchange, wire)
     outcome = outcome_of(exchange, reading)
@@ -59,7 +59,7 @@ def record(
         ended_ns=exchange.ended_ns,
         status=exchange.status,
         outcome=outcome,
-        detail=_cut(_blotted(detail_of(exchange, reading, outcome), secret)),
+        detail=_cut(blotted(detail_of(exchange, reading, outcome), secret)),
         finish_reason=word(reading.finish_reason),
         echoed_tier=word(reading.echoed_tier),
         prompt_tokens=usage.whole_prompt_tokens,
@@ -70,7 +70,7 @@ def record(
         request_id=word(next((headers[name] for name in _REQUEST_ID_HEADERS if name in headers), None)),
         retry_after_s=retry_after_s(headers),
         rate_limit_headers={
-            _blotted(name, secret): _blotted(value, secret)
+            blotted(name, secret): blotted(value, secret)
             for name, value in headers.items()
             if _of_rate_limits(name)
         },
@@ -78,7 +78,7 @@ def record(
     )
 
 
-def _blotted(text: str, secret: str) -> str:
+def blotted(text: str, secret: str) -> str:
     """Take the secret out, also as a URL or a header's name would write it; to be done before any cut."""
     if secret and text:
         for form in _forms(secret):

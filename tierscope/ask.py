@@ -15,11 +15,13 @@ from loadtest.exchange import Exchange
 from loadtest.headers import sendable
 from loadtest.plan import Api, Timeouts
 from loadtest.reading import body_bytes
+from loadtest.timeline import blotted
 from loadtest.unreadable import UNREADABLE
 from loadtest.wire import WIRES, Wire
 from tierscope.errors import BadInputError, RunFailedError
 
 ASK_TIMEOUT_S = 10.0
+_MOST_SHOWN = 200
 _MOST_BYTES = 1_000_000
 
 
@@ -106,7 +108,8 @@ def _get(where: Endpoint, path: str, wire: Wire, trust: Trust) -> Exchange:
 
 def _check_answer(exchange: Exchange, base: str, wire: Wire) -> None:
     """Raise RunFailedError in one line unless a whole document came."""
-    page, said = f"{base}/v1/models", folded(exchange.detail)
+    page = f"{base}/v1/models"
+    said = folded(blotted(exchange.detail, wire.key(os.environ)))[:_MOST_SHOWN]
     if exchange.ending == "unconnected":
         raise RunFailedError(f"cannot connect to {base}: {said}")
     if exchange.ending == "timeout":

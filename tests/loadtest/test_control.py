@@ -248,4 +248,4 @@ def test_an_address_of_a_tier_that_is_none_is_refused_by_name(go: Go) -> None:
     ended = go(closed(12), tier='url = "ftp://h"')
     assert ended.code == 2
     assert len(ended.lines) == 1
-    assert "tier fast: url: 'ftp://h' is not allowed" in ended.lines[0]
+    assert "tiers[1].url: 'ftp://h' is not allowed" in ended.lines[0]

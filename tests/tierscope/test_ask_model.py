@@ -170,3 +170,20 @@ def test_ctrl_c_ends_the_question_at_once_and_in_silence() -> None:
             connection.recv(65536)
             asking.send_signal(signal.SIGINT)
             assert asking.communicate(timeout=8) == ("stopped\n", "")  # the question itself may take 10 s
+
+
+def test_a_key_that_is_echoed_by_who_speaks_no_http_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIERSCOPE_API_KEY", "sk-" + "sekret" * 10)
+
+    def echo(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"you said: " + connection.recv(65536).replace(b"\r\n", b" ") + b"\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=echo, args=(listener,))
+        thread.start()
+        with pytest.raises(RunFailedError, match=r"does not speak HTTP: .*you said: GET") as caught:
+            ask.ask_model(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        thread.join()
+    assert "sekret" not in str(caught.value)
