@@ -12,6 +12,7 @@ SYSTEM := prometheus openssl libgomp1
 help:
 	@echo "make demo   a mock server with two tiers, a load test, a report: about a minute"
 	@echo "make test   lint, types and all tests"
+	@echo "make coverage   the tests, and what of the code they run"
 	@echo "make wheel  build the wheel into dist/"
 	@echo "make lock   resolve constraints/*.txt anew (needs uv)"
 
@@ -39,7 +40,7 @@ types: .venv/.dev
 unit: system .venv/.dev .venv/.real
 	$(BIN)/pytest
 
-# What the tests run of the code; half as long again as the tests alone.
+# What the tests run of the code; a quarter longer than the tests alone.
 coverage: system .venv/.dev .venv/.real
 	$(BIN)/pytest --cov --cov-report=term
 
