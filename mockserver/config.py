@@ -4,65 +4,22 @@ Every impossible number is refused in one line when the file is read, so that no
 """
 
 from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from mockserver import hardware, roofline
 from mockserver.hardware import Deployment
+from mockserver.tier_config import HiddenLoad, Name, Seconds, TierConfig, Tokens
+from mockserver.wire_config import Fault, Wire
 from tierscope import typedtoml
 from tierscope.errors import BadInputError
 
 _LONGEST_STEP_S = 3600.0
+__all__ = ["HiddenLoad", "ServerConfig", "TierConfig", "load", "shipped"]
+
 _SHIPPED = resources.files("mockserver") / "profiles"
-
-Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-Tokens = Annotated[int, Meta(ge=1, le=100_000_000)]
-Seconds = Annotated[float, Meta(ge=0, le=3600)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]  # $ would let a newline follow
-TierName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}\Z")]
-
-
-class HiddenLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The other users of a tier: lognormal lengths, and how far the batch wanders about its target."""
-
-    prompt_tokens: Annotated[float, Meta(ge=1, le=1_000_000)] = 1000.0
-    """Mean length of a hidden prompt."""
-    prompt_variation_ratio: Annotated[float, Meta(ge=0, le=3)] = 0.8
-    """Standard deviation over mean."""
-    output_tokens: Annotated[float, Meta(ge=2, le=1_000_000)] = 500.0
-    output_variation_ratio: Annotated[float, Meta(ge=0, le=3)] = 0.8
-    wander_ratio: Annotated[float, Meta(ge=0, le=0.3)] = 0.03
-    """Standard deviation of the slow modulation of the batch, over its target."""
-    wander_s: Annotated[float, Meta(ge=0.1, le=3600)] = 5.0
-    """Correlation time of the modulation."""
-
-
-class TierConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One tier: which requests it serves, how large its batch is, and what differs in its deployment."""
-
-    name: Name
-    service_tiers: Annotated[tuple[TierName, ...], Meta(min_length=1, max_length=16)]
-    """Values of a request's ``service_tier`` that are served here; the first is what a response repeats."""
-    max_batch: Count
-    target_batch: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    """Sequences decoding in a step around which hidden load keeps the tier; 0: nobody but the client."""
-    prefill_tokens: Tokens = 8192
-    """Prompt tokens in one step at most."""
-    step_tokens: Tokens | None = None
-    """Token budget of a step, decoding included; by default prefill_tokens + max_batch, so that decoding
-    never eats into a prompt's chunk."""
-    hidden: HiddenLoad = HiddenLoad()
-    noise_ratio: Annotated[float, Meta(ge=0, le=0.5)] = 0.01
-    """Standard deviation of a step's duration over the law's."""
-    deployment: dict[str, Any] = {}
-    """Keys of ``[deployment]`` that differ in this tier."""
-
-    @property
-    def step_budget_tokens(self) -> int:
-        """``step_tokens``, or its default."""
-        return self.step_tokens or self.prefill_tokens + self.max_batch
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,6 +39,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     default_output_tokens: Tokens = 128
     """Output of a request that sets no limit."""
     max_body_bytes: Annotated[int, Meta(ge=1024, le=2**31)] = 64 * 2**20
+    body_timeout_s: Annotated[float, Meta(gt=0, le=3600)] = 30.0
+    """A request that is not whole by then is refused (408); a connection that says nothing is closed."""
+    wire: Wire = Wire()
+    faults: Annotated[tuple[Fault, ...], Meta(max_length=64)] = ()
 
 
 def load(name_or_path: str, *, seed: int | None = None) -> ServerConfig:

@@ -19,25 +19,17 @@ from dataclasses import dataclass
 from operator import attrgetter
 from random import Random
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from mockserver.background import Background
 from mockserver.decoding import DecodeBatch, Sequence
+from mockserver.job import Finished, Job, StepDone
 from mockserver.roofline import StepFunction
+
+__all__ = ["Engine", "Finished", "Job", "Limits", "StepDone"]
 
 _TRIM_STEPS = 4096
 _ended_ns = attrgetter("ended_ns")
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One request: ``id`` (not negative, unique in the engine), prompt length, tokens to generate (≥ 1)."""
-
-    id: int
-    prompt_tokens: int
-    output_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,52 +45,6 @@ class Limits:
     ``prefill_tokens + max_batch`` decoding never eats into a prompt's chunk."""
     kv_tokens: int
     """KV capacity."""
-
-
-class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that has all its tokens. Instants are those of emission by the engine."""
-
-    job: Job
-    submitted_ns: int
-    token_ns: NDArray[np.int64]
-    """Instant of each output token, ``job.output_tokens`` of them; the first one is TTFT's."""
-
-    @property
-    def first_token_ns(self) -> int:
-        """Instant of the first token."""
-        return int(self.token_ns[0])
-
-    @property
-    def ended_ns(self) -> int:
-        """Instant of the last token."""
-        return int(self.token_ns[-1])
-
-
-class StepDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One step, as it was. Hidden sequences count in every number; only own ones are named."""
-
-    number: int
-    started_ns: int
-    ended_ns: int
-    decode_sequences: int
-    """B: sequences that were decoding when the step began."""
-    context_tokens: int
-    """S: the sum of their contexts at that instant."""
-    prefill_tokens: int
-    generated_tokens: int
-    """Tokens that its end brought: one per decoding sequence, and the first one of each finished prompt."""
-    running: int
-    """Sequences decoding or being prefilled, after it."""
-    waiting: int
-    kv_tokens: int
-    """KV reserved after it."""
-    emitted: tuple[int, ...]
-    """Own jobs that got a token at ``ended_ns``, in the order they began to decode."""
-    finished: tuple[Finished, ...]
-    ttft_ns: tuple[int, ...] = ()
-    """Time to first token of every sequence that got its first one, hidden ones included."""
-    e2e_ns: tuple[int, ...] = ()
-    """Time from submission to last token of every sequence that ended, hidden ones included."""
 
 
 class Engine:
@@ -329,6 +275,9 @@ class Engine:
         return Finished(
             job=Job(sequence.job_id, sequence.prompt_tokens, sequence.output_tokens),
             submitted_ns=sequence.submitted_ns,
+            admitted_ns=sequence.submitted_ns,
+            steps=sequence.output_tokens,
+            mean_batch=0.0,
             token_ns=np.frombuffer(instants, dtype=np.int64),
         )
 
