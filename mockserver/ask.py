@@ -54,6 +54,14 @@ class Ask:
     """The tool that the answer must call."""
     reasoning: bool | None = None
     """Asked for, refused, or left to the server."""
+    reasoning_limit_tokens: int | None = None
+    """Reasoning may take so many of the answer's tokens at most."""
+    reasoning_shown: bool = True
+    """Whether the words of reasoning are sent; if not, its tokens make no bytes."""
+    cacheable_tokens: int | None = None
+    """So many of the prompt's first tokens may be found in a prefix cache and kept there; None: all."""
+    cacheable_1h_tokens: int = 0
+    """The part of them that is to be kept for an hour instead of five minutes."""
 
 
 Finish = Literal["length", "stop", "stop_sequence", "tool"]
@@ -163,6 +171,6 @@ class Dialect(Protocol):
         """The JSON of a refusal."""
 
     def headers(
-        self, request_id: str, quotas: tuple[Quota, ...], requested_speed: str | None
+        self, request_id: str, quotas: tuple[Quota, ...], requested_speed: str | None, now_unix_s: int
     ) -> dict[str, str]:
         """Headers of every response: the request's id, and what limits leave."""
