@@ -124,8 +124,9 @@ class Fleet:
 
     def advance_to_finish(self, limit_ns: int) -> list[tuple[str, StepDone]]:
         """The same, but no engine goes past the end of the first step that finishes a job of ours."""
-        self._run_until(limit_ns, to_finish=True)
-        return self.advance(self._now_ns)
+        if limit_ns > self._now_ns:
+            self._run_until(limit_ns, to_finish=True)
+        return self.advance(min(limit_ns, self._now_ns))
 
     def wakeup_ns(self, *, watched: bool = False) -> int | None:
         """The next instant at which ``advance`` has something to do; None: not before another submission.
