@@ -1,147 +1,142 @@
-"""What the mock exposes to Prometheus: vLLM's own names and buckets, and the truth behind them.
+"""What the mock shows to Prometheus: vLLM's own names and buckets, and the truth behind them.
 
-Counted per tier for all sequences, hidden ones included, as a real server counts all its users. Histograms
-are filled a step at a time: a step that brings B tokens is B observations of one value.
+Of an engine: labels ``model_name``, ``engine`` (the replica's number) and ``tier`` (whose engine it is). Of
+requests: ``model_name`` and ``tier`` (that served them). docs/truth.md says what each counts.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from mockserver.engine import StepDone
+from mockserver import histogram, metrics_text
+from mockserver import metric_families as families
+from mockserver.engine_counts import EngineCounts
+from mockserver.histogram import Histogram
+from mockserver.job import StepDone
 
-# vLLM v1's bucket bounds (2026).
-_TTFT_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
-           40.0, 80.0, 160.0, 640.0, 2560.0)  # fmt: skip
-_ITL_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
-          80.0)  # fmt: skip
-_E2E_S = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
-          480.0, 960.0, 1920.0, 7680.0)  # fmt: skip
-_ITERATION_TOKENS = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
-# Ours: steps from 0.5 ms to 2 s and lags from 10 µs to 10 s, eight bounds to a doubling or one.
-_STEP_S = tuple(0.0005 * 2 ** (k / 8) for k in range(97))
-_LAG_S = tuple(1e-5 * 2**k for k in range(21))
+BoundBy = Callable[[str, StepDone], str]
+"""(engine's name, step) → what bounds its duration."""
 
-
-class _Histogram:
-    """Counts between bounds; ``le`` is inclusive, as Prometheus has it."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def add(self, value: float, times: int = 1) -> None:
-        self._counts[bisect_left(self._bounds, value)] += times
-        self._sum += value * times
-
-    def buckets(self) -> tuple[list[tuple[str, float]], float]:
-        """Cumulative counts by upper bound, and the sum."""
-        total, told = 0, []
-        for bound, count in zip((*map(repr, self._bounds), "+Inf"), self._counts, strict=True):
-            total += count
-            told.append((bound, float(total)))
-        return told, self._sum
-
-
-class _Tier:
-    """Everything counted for one tier."""
-
-    def __init__(self, kv_capacity_tokens: int) -> None:
-        self.kv_capacity_tokens = kv_capacity_tokens
-        self.last: StepDone | None = None
-        self.generated_tokens = self.prompt_tokens = 0
-        self.iteration_tokens = _Histogram(_ITERATION_TOKENS)
-        self.ttft_s, self.itl_s, self.e2e_s = _Histogram(_TTFT_S), _Histogram(_ITL_S), _Histogram(_E2E_S)
-        self.step_s, self.lag_s = _Histogram(_STEP_S), _Histogram(_LAG_S)
-
-    def gauges(self) -> tuple[int, int, float, int]:
-        """Running, waiting, share of KV in use, decoding in the last step."""
-        last = self.last
-        if last is None:
-            return 0, 0, 0.0, 0
-        return last.running, last.waiting, last.kv_tokens / self.kv_capacity_tokens, last.decode_sequences
+_REASONS = {
+    "length": "length",
+    "stop": "stop",
+    "stop_sequence": "stop",
+    "tool": "stop",
+    "abort": "abort",
+    "error": "error",
+}
+"""How a request can end, and what vLLM calls it."""
 
 
 class ServerMetrics(Collector):
-    """Collects steps of all tiers; a Prometheus registry reads it."""
+    """Everything counted of a server. ``page`` is what a scrape gets.
 
-    def __init__(self, model_name: str, kv_capacity_tokens: dict[str, int]) -> None:
-        self._model_name = model_name
-        self._tiers = {name: _Tier(capacity) for name, capacity in kv_capacity_tokens.items()}
-        self._outcomes = {
-            (name, outcome): 0 for name in self._tiers for outcome in ("length", "stop", "abort")
-        }
+    ``engines`` is KV capacity in tokens by name (``standard``, or ``standard/2`` for a replica); ``tiers``
+    are named where some share an engine. ``longest_tokens`` is the longest context.
+    """
 
-    def on_step(self, tier_name: str, step: StepDone, lag_ns: int) -> None:
-        """Count one step."""
-        tier = self._tiers[tier_name]
-        seconds = (step.ended_ns - step.started_ns) / 1e9
-        tier.last = step
-        tier.generated_tokens += step.generated_tokens
-        tier.prompt_tokens += step.prefill_tokens
-        tier.iteration_tokens.add(step.decode_sequences + step.prefill_tokens)
-        tier.step_s.add(seconds)
-        if step.decode_sequences:
-            tier.itl_s.add(seconds, step.decode_sequences)
-        for waited_ns in step.ttft_ns:
-            tier.ttft_s.add(waited_ns / 1e9)
-        for took_ns in step.e2e_ns:
-            tier.e2e_s.add(took_ns / 1e9)
-        if step.emitted:
-            tier.lag_s.add(lag_ns / 1e9)
+    def __init__(
+        self,
+        model_name: str,
+        engines: Mapping[str, int],
+        *,
+        tiers: Sequence[str] = (),
+        longest_tokens: int = 131_072,
+        bound_by: BoundBy | None = None,
+    ) -> None:
+        self._model = {"model_name": model_name}
+        self._bound_by = bound_by
+        self._engines = {name: EngineCounts(capacity, longest_tokens) for name, capacity in engines.items()}
+        self._labels = {name: self._engine_labels(name) for name in engines}
+        tiers = tiers or tuple(dict.fromkeys(name.partition("/")[0] for name in engines))
+        sizes = histogram.one_two_five(longest_tokens)
+        self._max_tokens = {tier: Histogram(sizes) for tier in tiers}
+        self._choices = {tier: Histogram(histogram.CHOICES) for tier in tiers}
+        self._ends = {(tier, reason): 0 for tier in tiers for reason in dict.fromkeys(_REASONS.values())}
+        self._refusals: dict[tuple[str, str], int] = {}
+        self._faults: dict[str, int] = {}
+        self._downgrades: dict[tuple[str, str], int] = {}
+        self._late = False
+
+    def on_step(self, engine_name: str, step: StepDone, lag_ns: int) -> None:
+        """Count one step, and how long after its end it was handed out."""
+        bound = "" if self._bound_by is None else self._bound_by(engine_name, step)
+        self._engines[engine_name].add(step, lag_ns, bound)
+
+    def on_request(self, tier_name: str, *, max_tokens: int | None, choices: int = 1) -> None:
+        """Count the parameters of a request that was let in; without a limit there is none to count."""
+        if max_tokens is not None:
+            self._max_tokens[tier_name].add(max_tokens)
+        self._choices[tier_name].add(choices)
 
     def on_end(self, tier_name: str, reason: str) -> None:
-        """Count one request of a client that ended: length, stop or abort."""
-        self._outcomes[tier_name, reason] += 1
+        """Count an answer that ended: length, stop, stop_sequence, tool, abort or error."""
+        self._ends[tier_name, _REASONS[reason]] += 1
+
+    def on_refusal(self, tier_name: str, status: int) -> None:
+        """Count a request that was refused; the tier is empty where it came to none."""
+        key = (tier_name, str(status))
+        self._refusals[key] = self._refusals.get(key, 0) + 1
+
+    def on_fault(self, kind: str) -> None:
+        """Count a fault that struck a request."""
+        self._faults[kind] = self._faults.get(kind, 0) + 1
+
+    def on_downgrade(self, tier_name: str, served_by: str) -> None:
+        """Count a request to ``tier_name`` that another tier served in silence."""
+        self._downgrades[tier_name, served_by] = self._downgrades.get((tier_name, served_by), 0) + 1
+
+    def set_late(self, *, late: bool) -> None:
+        """Say whether the host is too slow for the profile."""
+        self._late = late
+
+    def page(self) -> bytes:
+        """All metrics in Prometheus' text format, ``metrics_text.CONTENT_TYPE``."""
+        return "".join((*self._of_engines(), *self._of_requests())).encode()
 
     def collect(self) -> Iterator[Metric]:
-        """All metric families, for a registry."""
-        yield from self._gauges()
-        yield from self._counters()
-        for name, text, attribute in _HISTOGRAMS:
-            family = HistogramMetricFamily(name, text, labels=["model_name", "tier"])
-            for tier_name, tier in self._tiers.items():
-                buckets, total = getattr(tier, attribute).buckets()
-                family.add_metric([self._model_name, tier_name], buckets=buckets, sum_value=total)
-            yield family
+        """The page as families of ``prometheus_client``."""
+        yield from text_string_to_metric_families(self.page().decode())
 
-    def _gauges(self) -> Iterator[Metric]:
-        families = [GaugeMetricFamily(name, text, labels=["model_name", "tier"]) for name, text in _GAUGES]
-        for tier_name, tier in self._tiers.items():
-            for family, value in zip(families, tier.gauges(), strict=True):
-                family.add_metric([self._model_name, tier_name], value)
-        yield from families
+    def _engine_labels(self, name: str) -> str:
+        tier, _, replica = name.partition("/")
+        return metrics_text.labels({**self._model, "engine": replica or "0", "tier": tier})
 
-    def _counters(self) -> Iterator[Metric]:
-        labels = ["model_name", "tier"]
-        generated = CounterMetricFamily("vllm:generation_tokens", "Tokens generated.", labels=labels)
-        prompt = CounterMetricFamily("vllm:prompt_tokens", "Prompt tokens prefilled.", labels=labels)
-        for tier_name, tier in self._tiers.items():
-            generated.add_metric([self._model_name, tier_name], tier.generated_tokens)
-            prompt.add_metric([self._model_name, tier_name], tier.prompt_tokens)
-        yield from (generated, prompt)
-        ended = CounterMetricFamily(
-            "vllm:request_success", "Requests of clients that ended.", labels=[*labels, "finished_reason"]
-        )
-        for (tier_name, reason), count in self._outcomes.items():
-            ended.add_metric([self._model_name, tier_name, reason], count)
-        yield ended
+    def _of_engines(self) -> Iterator[str]:
+        counted = [(self._labels[name], counts) for name, counts in self._engines.items()]
+        for family, gauge in families.GAUGES:
+            yield metrics_text.values(family, [(told, gauge(counts)) for told, counts in counted])
+        for family, attribute in families.COUNTERS:
+            yield metrics_text.values(
+                family, [(told, getattr(counts, attribute)) for told, counts in counted]
+            )
+        for family, label, split in families.SPLIT_COUNTERS:
+            series = [
+                (f"{told},{metrics_text.labels({label: which})}", value)
+                for told, counts in counted
+                for which, value in split(counts).items()
+            ]
+            yield metrics_text.values(family, series)
+        for family, attribute in families.HISTOGRAMS:
+            yield metrics_text.histograms(
+                family, [(told, getattr(counts, attribute)) for told, counts in counted]
+            )
 
+    def _of_requests(self) -> Iterator[str]:
+        def told(**more: str) -> str:
+            return metrics_text.labels({**self._model, **more})
 
-_GAUGES = (
-    ("vllm:num_requests_running", "Sequences decoding or being prefilled, after the last step."),
-    ("vllm:num_requests_waiting", "Sequences waiting for a slot or KV, after the last step."),
-    ("vllm:kv_cache_usage_perc", "Share of the KV cache that is reserved, 0 to 1."),
-    ("mockserver_batch", "True batch: sequences that decoded in the last step."),
-)
-_HISTOGRAMS = (
-    ("vllm:iteration_tokens_total", "Tokens per step, decoding and prompt.", "iteration_tokens"),
-    ("vllm:time_to_first_token_seconds", "From submission to first token.", "ttft_s"),
-    ("vllm:inter_token_latency_seconds", "Between two tokens of a sequence.", "itl_s"),
-    ("vllm:e2e_request_latency_seconds", "From submission to last token.", "e2e_s"),
-    ("mockserver_step_seconds", "True duration of steps.", "step_s"),
-    ("mockserver_lag_seconds", "How late steps that brought a client's token were handed out.", "lag_s"),
-)
+        ends = [(told(tier=tier, finished_reason=why), count) for (tier, why), count in self._ends.items()]
+        yield metrics_text.values(families.ENDS, ends)
+        for family, by_tier in ((families.MAX_TOKENS, self._max_tokens), (families.CHOICES, self._choices)):
+            yield metrics_text.histograms(
+                family, [(told(tier=tier), found) for tier, found in by_tier.items()]
+            )
+        refusals = [(told(tier=tier, status=status), n) for (tier, status), n in self._refusals.items()]
+        yield metrics_text.values(families.REFUSALS, refusals)
+        downgrades = [(told(tier=tier, served_by=other), n) for (tier, other), n in self._downgrades.items()]
+        yield metrics_text.values(families.DOWNGRADES, downgrades)
+        yield metrics_text.values(families.FAULTS, [(told(kind=kind), n) for kind, n in self._faults.items()])
+        yield metrics_text.values(families.LATE, [(told(), int(self._late))])
