@@ -1,0 +1,191 @@
+"""Requests of Anthropic's Messages API: JSON to an Ask, or a refusal that names the field. Pure.
+
+What the API refuses is refused here, by the ``anthropic`` SDK's documentation (2.14, 2026) and the API's own
+errors; a field that means nothing here is accepted.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from mockserver.anthropic_fields import OTHER_FIELDS, Message, MessagesRequest, PromptRequest, Text
+from mockserver.anthropic_prompt import cacheable_tokens, pieces_of
+from mockserver.ask import Ask, RefusedError
+from mockserver.wire_config import Wire
+
+VERSIONS = ("2023-06-01", "2023-01-01")
+FAST_BETA = "fast-mode-2026-02-01"
+LEAST_BUDGET_TOKENS = 1024
+
+Request = TypeVar("Request", bound=PromptRequest)
+
+_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(?P<key>.*)`")
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse a request without a version of the API that exists; names of ``headers`` are in lower case."""
+    version = headers.get("anthropic-version")
+    if version is None:
+        raise RefusedError(400, "anthropic-version: header is required")
+    if version not in VERSIONS:
+        raise RefusedError(
+            400, f"anthropic-version: {version!r} is not a version; expected one of: {', '.join(VERSIONS)}"
+        )
+
+
+def ask_of(body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
+    """Read ``POST /v1/messages``. Raises RefusedError (400) that names the field that is wrong."""
+    check_headers(headers)
+    request = _decoded(body, _decode_messages)
+    check_prompt(request, headers, wire)
+    _check_limits(request)
+    if wire.refuse_unknown:
+        _refuse_unknown(body)
+    pieces = pieces_of(request)
+    cacheable, for_an_hour = cacheable_tokens(pieces)
+    thinking = request.thinking
+    return Ask(
+        model=request.model,
+        prompts=("\n".join(piece for piece, _ in pieces),),
+        max_tokens=request.max_tokens,
+        stream=bool(request.stream),
+        service_tier=request.service_tier,
+        speed=request.speed,
+        stop=tuple(request.stop_sequences or ()),
+        ignore_eos=request.ignore_eos,
+        tool=_tool(request),
+        reasoning=None if thinking is None else thinking.type != "disabled",
+        reasoning_limit_tokens=None if thinking is None else thinking.budget_tokens,
+        reasoning_shown=thinking is None or thinking.display != "omitted",
+        cacheable_tokens=cacheable,
+        cacheable_1h_tokens=for_an_hour,
+    )
+
+
+def prompt_request(body: bytes, headers: Mapping[str, str], wire: Wire) -> PromptRequest:
+    """Read ``POST /v1/messages/count_tokens``. Raises RefusedError (400) that names what is wrong."""
+    check_headers(headers)
+    request = _decoded(body, _decode_prompt)
+    check_prompt(request, headers, wire)
+    return request
+
+
+def check_prompt(request: PromptRequest, headers: Mapping[str, str], wire: Wire) -> None:
+    """Refuse what types cannot: no messages, empty ones, a choice of no tool, speed without its beta."""
+    if request.speed is not None and wire.fast_needs_beta:
+        betas = {beta.strip() for beta in headers.get("anthropic-beta", "").split(",")}
+        if FAST_BETA not in betas:
+            raise RefusedError(
+                400, f"speed: not permitted without the header anthropic-beta: {FAST_BETA}", param="speed"
+            )
+    if not request.messages:
+        raise RefusedError(400, "messages: at least one message is required", param="messages")
+    for place, message in enumerate(request.messages):
+        _check_content(message, f"messages.{place}", last=place == len(request.messages) - 1)
+    _check_tools(request)
+
+
+def _check_content(message: Message, where: str, *, last: bool) -> None:
+    if not message.content and not (last and message.role == "assistant"):
+        raise RefusedError(
+            400, f"{where}.content: is empty; expected text or blocks", param=f"{where}.content"
+        )
+    if isinstance(message.content, str):
+        return
+    for place, block in enumerate(message.content):
+        if isinstance(block, Text) and not block.text:
+            param = f"{where}.content.{place}.text"
+            raise RefusedError(400, f"{param}: text content blocks must be non-empty", param=param)
+
+
+def _check_tools(request: PromptRequest) -> None:
+    tools, choice = request.tools or [], request.tool_choice
+    for place, tool in enumerate(tools):
+        if tool.is_clients and not bytes(tool.input_schema):
+            param = f"tools.{place}.input_schema"
+            raise RefusedError(400, f"{param}: Field required", param=param)
+    if choice is None or choice.type in ("auto", "none"):
+        return
+    if not tools:
+        raise RefusedError(400, "tool_choice: needs tools, and there are none", param="tool_choice")
+    if choice.type == "tool" and choice.name not in [tool.name for tool in tools]:
+        raise RefusedError(
+            400, f"tool_choice.name: {choice.name!r} is none of the tools", param="tool_choice.name"
+        )
+    if request.thinking is not None and request.thinking.type == "enabled":
+        raise RefusedError(
+            400,
+            f"thinking: may not be enabled when tool_choice ({choice.type}) forces a tool",
+            param="thinking",
+        )
+
+
+def _check_limits(request: MessagesRequest) -> None:
+    for place, stop in enumerate(request.stop_sequences or ()):
+        if not stop.strip():
+            param = f"stop_sequences.{place}"
+            raise RefusedError(400, f"{param}: each stop sequence must contain non-whitespace", param=param)
+    thinking, param = request.thinking, "thinking.enabled.budget_tokens"
+    if thinking is None or thinking.type != "enabled":
+        return
+    if thinking.budget_tokens is None:
+        raise RefusedError(400, f"{param}: Field required", param=param)
+    if thinking.budget_tokens < LEAST_BUDGET_TOKENS:
+        raise RefusedError(
+            400, f"{param}: {thinking.budget_tokens}; expected at least {LEAST_BUDGET_TOKENS}", param=param
+        )
+    if thinking.budget_tokens >= request.max_tokens:
+        raise RefusedError(
+            400,
+            f"max_tokens: {request.max_tokens}; must be greater than thinking.budget_tokens",
+            param="max_tokens",
+        )
+
+
+def _tool(request: MessagesRequest) -> str | None:
+    """The tool that the answer must call; where any will do, the first that the client runs."""
+    choice = request.tool_choice
+    if choice is None or choice.type in ("auto", "none"):
+        return None
+    if choice.type == "tool":
+        return choice.name
+    tools = request.tools or []
+    return next((tool.name for tool in tools if tool.is_clients), tools[0].name)
+
+
+def _refuse_unknown(body: bytes) -> None:
+    own = {name for name in MessagesRequest.__struct_fields__ if name != "ignore_eos"}
+    for name in msgspec.json.decode(body, type=dict[str, msgspec.Raw]):
+        if name not in own | OTHER_FIELDS:
+            raise RefusedError(400, f"{name}: Extra inputs are not permitted", param=name)
+
+
+def _decoded(body: bytes, decode: Callable[[bytes], Request]) -> Request:
+    try:
+        if not body.isascii():
+            body.decode()  # what is not looked at must be UTF-8 too
+        return decode(body)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RefusedError(400, f"The request body is not valid JSON: {error}") from error
+
+
+def _invalid(message: str) -> RefusedError:
+    """Turn msgspec's message into one that names the field, with dots as the API writes paths."""
+    match = _PATH.match(message)
+    what, path = (match["what"], match["path"] or "") if match else (message, "")
+    path = path.replace("[", ".").replace("]", "")
+    missing = _MISSING.search(what)
+    if missing:
+        param = f"{path}.{missing['key']}".lstrip(".")
+        return RefusedError(400, f"{param}: Field required", param=param)
+    said = f"{what[0].lower()}{what[1:]}".replace("`", "")
+    return RefusedError(400, f"{path or 'body'}: {said}", param=path or None)
+
+
+_decode_messages = msgspec.json.Decoder(MessagesRequest).decode
+_decode_prompt = msgspec.json.Decoder(PromptRequest).decode
