@@ -46,6 +46,12 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     smoothed: bool = False
     """The server spreads a step's tokens over the next step instead of sending them together."""
 
+    @property
+    def tokens_per_step(self) -> float:
+        """Mean tokens that a sequence gets in one step, (1 − a^(g+1))/(1 − a)."""
+        accepted = self.acceptance_ratio
+        return (1.0 - accepted ** (self.draft_tokens + 1)) / (1.0 - accepted)
+
 
 class PrefixCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Reuse of the KV of prompts that begin alike, in blocks; least recently used blocks go first."""
@@ -54,8 +60,8 @@ class PrefixCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tokens: Tokens | None = None
     """Capacity. None: blocks stay in whatever KV memory running sequences leave free."""
     shared: bool = False
-    """One cache with every other tier that says so (needs ``tokens``, unless they share an engine); else the
-    tier sees only what it wrote itself."""
+    """One cache with every other tier that says so (needs ``tokens``) and with tiers that share the engine;
+    else each tier sees only what it wrote itself."""
 
 
 class RateLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +73,9 @@ class RateLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Charged with ``max_tokens`` at admission; what was not used is given back at the end."""
     burst_s: Annotated[float, Meta(gt=0, le=3600)] = 60.0
     """A full bucket holds what it gets in this time."""
+    cached_input_counts: bool = False
+    """Whether prompt tokens found in the prefix cache count as input (OpenAI, 2026); else they are given back
+    at the end (Anthropic counts uncached input only, 2026)."""
     over: Literal["reject", "overload", "downgrade", "queue"] = "reject"
     """Beyond a limit: 429 with retry-after; 529; served by ``downgrade_to`` in silence; held until it may."""
 
@@ -93,8 +102,8 @@ class TierConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Names of a model that mean this tier, besides the server's ``model_name``."""
 
     shares: Name | None = None
-    """Served by the engine of that tier instead of one of its own; all that follows, up to ``deployment``, is
-    then that tier's."""
+    """Served by the engine of that tier instead of one of its own; all that follows ``priority``, up to
+    ``deployment``, is then that tier's."""
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0
     """Within one engine the higher one is admitted first and preempted last."""
     max_batch: Count = 256
@@ -109,8 +118,8 @@ class TierConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     prefill_tokens: Tokens = 8192
     """Prompt tokens in one step at most."""
     step_tokens: Tokens | None = None
-    """Token budget of a step, decoding included; by default prefill_tokens + max_batch, so that decoding
-    never eats into a prompt's chunk."""
+    """Token budget of a step, decoding and drafts included; by default prefill_tokens + max_batch times one
+    and its draft, so that decoding never eats into a prompt's chunk."""
     kv_tokens: Tokens | None = None
     """KV capacity; by default what fits beside the weights."""
     when_kv_is_full: Literal["queue", "preempt"] = "queue"
@@ -139,4 +148,9 @@ class TierConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def step_budget_tokens(self) -> int:
         """``step_tokens``, or its default."""
-        return self.step_tokens or self.prefill_tokens + self.max_batch
+        return self.step_tokens or self.prefill_tokens + self.max_batch * self.checked_tokens
+
+    @property
+    def checked_tokens(self) -> int:
+        """Positions that one decoding sequence takes in a step: its token, and drafts where it has any."""
+        return 1 + self.speculation.draft_tokens if self.speculation is not None else 1

@@ -1,0 +1,54 @@
+"""What the hidden load of a tier amounts to in the mean: context, memory, time spent on its prompts. Pure."""
+
+from mockserver import roofline
+from mockserver.tier_config import TierConfig
+
+
+def mean_context_tokens(tier: TierConfig) -> float:
+    """Mean context of a hidden sequence at a random instant: its prompt and half a length-biased output."""
+    hidden = tier.hidden
+    return hidden.prompt_tokens + 0.5 * hidden.output_tokens * (1.0 + hidden.output_variation_ratio**2)
+
+
+def reserved_tokens(tier: TierConfig) -> float:
+    """Mean KV that a hidden sequence met at a random instant reserves: its prompt and all of its output."""
+    hidden = tier.hidden
+    return hidden.prompt_tokens + hidden.output_tokens * (1.0 + hidden.output_variation_ratio**2)
+
+
+def kv_need_tokens(tier: TierConfig) -> float:
+    """Mean KV of a hidden sequence: reserved, or with ``when_kv_is_full = "preempt"`` only what it fills."""
+    return reserved_tokens(tier) if tier.when_kv_is_full == "queue" else mean_context_tokens(tier)
+
+
+def decode_step_s(
+    law: roofline.Law, tier: TierConfig, batch: int, context_tokens: float, prefill_tokens: int = 0
+) -> float:
+    """Seconds of a step in which ``batch`` sequences decode, drafts included, and a prompt's chunk with them.
+
+    With speculation, T = B·(g + 1) positions are computed, each of which attends to its sequence's context,
+    and drafting takes g·draft_s on top.
+    """
+    step, context, drafted = roofline.step_function(law), round(context_tokens), 0
+    if tier.speculation is not None:
+        drafted = batch * tier.speculation.draft_tokens
+    draft_s = tier.speculation.draft_tokens * tier.speculation.draft_s if tier.speculation else 0.0
+    pairs = context * (tier.checked_tokens - 1) + 0.5 * prefill_tokens * prefill_tokens
+    return step(batch, context, drafted + prefill_tokens, 0, pairs) + draft_s
+
+
+def hidden_prefill_ratio(law: roofline.Law, tier: TierConfig) -> float:
+    """Share of the time that prefilling hidden prompts takes, while the batch is at its target.
+
+    Prefill of the prompts that replace finished sequences, over that and the decode steps they live for.
+    """
+    if not tier.target_batch:
+        return 0.0
+    hidden, batch = tier.hidden, tier.target_batch
+    context = batch * mean_context_tokens(tier)
+    alone_s = decode_step_s(law, tier, batch, context)
+    tokens = min(round(hidden.prompt_tokens), tier.prefill_tokens)
+    added_s = decode_step_s(law, tier, batch, context, tokens) - alone_s
+    each = tier.speculation.tokens_per_step if tier.speculation is not None else 1.0
+    per_step_s = batch * each / hidden.output_tokens * added_s * hidden.prompt_tokens / tokens
+    return per_step_s / (per_step_s + alone_s)
