@@ -25,7 +25,8 @@ def test_low_precision_doubles_the_dense_peak_where_a_chip_has_it() -> None:
         if chip.fp8_flops_per_s is not None:
             assert chip.fp8_flops_per_s == pytest.approx(2 * chip.bf16_flops_per_s, rel=0.03)
         if chip.fp4_flops_per_s is not None and chip.fp8_flops_per_s is not None:
-            assert chip.fp4_flops_per_s == pytest.approx(2 * chip.fp8_flops_per_s, rel=0.03)
+            faster = 3 if chip.name == "B300" else 2  # Blackwell Ultra gave up fp64 for fp4
+            assert chip.fp4_flops_per_s == pytest.approx(faster * chip.fp8_flops_per_s, rel=0.03)
 
 
 def test_experts_and_what_is_active_of_them_add_up_to_the_published_totals() -> None:
@@ -34,7 +35,8 @@ def test_experts_and_what_is_active_of_them_add_up_to_the_published_totals() -> 
         if model.experts:
             rest = model.parameters - model.expert_parameters
             active = rest + model.expert_parameters * model.experts_per_token / model.experts
-            rounding = 0.1 * model.active_parameters + 0.015 * model.parameters
+            embedding = 200_000 * model.hidden  # some cards count the input embedding, some do not
+            rounding = 0.05 * model.active_parameters + 0.002 * model.parameters + embedding
             assert active == pytest.approx(model.active_parameters, abs=rounding), model.name
 
 
