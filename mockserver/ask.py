@@ -62,6 +62,8 @@ class Ask:
     """So many of the prompt's first tokens may be found in a prefix cache and kept there; None: all."""
     cacheable_1h_tokens: int = 0
     """The part of them that is to be kept for an hour instead of five minutes."""
+    repeated: bytes = b""
+    """A JSON object of those fields of the request that a response repeats (OpenAI's Responses)."""
 
 
 Finish = Literal["length", "stop", "stop_sequence", "tool"]
@@ -72,7 +74,7 @@ class Answer:
     """One choice: which words, how many, why it ends. Reasoning comes first, then text or a tool call."""
 
     key: int
-    """Chooses the words (``text.word(key, position)``); equal for equal prompt, seed and choice."""
+    """Chooses the words (``speech.runs``); equal for equal prompt, seed and choice."""
     prompt_tokens: int
     output_tokens: int
     reasoning_tokens: int = 0

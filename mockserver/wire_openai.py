@@ -163,7 +163,7 @@ class Reply:
         }
         self._position = 0
         self._before, self._after = self._event({"content": "\0"}).split(rb"\u0000")
-        self._words = text.spaced_words()
+        self._words = text.spaced(job_id, 0, admitted.output_tokens)
 
     def role_event(self) -> bytes:
         """The first event, which brings a role and no token."""
@@ -173,7 +173,7 @@ class Reply:
         """The event of the next output token."""
         position = self._position
         self._position = position + 1
-        word = self._words[text.index(self.job_id, position)]
+        word = self._words[position]
         return self._before + (word if position else word[1:]) + self._after
 
     def last_events(self) -> bytes:
