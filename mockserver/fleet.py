@@ -9,6 +9,7 @@ An engine is called by its tier, ``standard``, or where there are several ``stan
 
 import heapq
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -122,10 +123,15 @@ class Fleet:
             steps.append(done.popleft())
         return steps
 
-    def advance_to_finish(self, limit_ns: int) -> list[tuple[str, StepDone]]:
-        """The same, but no engine goes past the end of the first step that finishes a job of ours."""
+    def advance_to_finish(
+        self, limit_ns: int, watched: Collection[int] = frozenset()
+    ) -> list[tuple[str, StepDone]]:
+        """The same, but no engine goes past the end of the first step that finishes a job.
+
+        Nor past one that brings a token to one of the ``watched`` jobs.
+        """
         if limit_ns > self._now_ns:
-            self._run_until(limit_ns, to_finish=True)
+            self._run_until(limit_ns, to_finish=True, watched=watched)
         return self.advance(min(limit_ns, self._now_ns))
 
     def wakeup_ns(self, *, watched: bool = False) -> int | None:
@@ -142,8 +148,10 @@ class Fleet:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
-    def _run_until(self, now_ns: int, *, to_finish: bool = False) -> None:
-        """Let engines take their steps up to ``now_ns``, or up to the first end of a job."""
+    def _run_until(
+        self, now_ns: int, *, to_finish: bool = False, watched: Collection[int] = frozenset()
+    ) -> None:
+        """Let engines take their steps up to ``now_ns``, or up to the first that matters to somebody."""
         if now_ns < self._now_ns:
             raise ValueError(f"time runs backwards: {now_ns} after {self._now_ns}")
         due, wakeups, engines = self._due, self._wakeups, self._list
@@ -158,20 +166,22 @@ class Fleet:
                 heapq.heappop(due)
             else:
                 heapq.heapreplace(due, (wakeup_ns, number))
-            if self._book(number, steps) and to_finish:
+            if self._book(number, steps, watched) and to_finish:
                 self._now_ns = at_ns
                 return
         self._now_ns = now_ns
 
-    def _book(self, number: int, steps: list[StepDone]) -> bool:
-        """Keep steps until they are asked for; whether a job finished in them."""
-        over = False
+    def _book(self, number: int, steps: list[StepDone], watched: Collection[int]) -> bool:
+        """Keep steps until they are asked for; whether a job finished in them or a watched one grew."""
+        matters = False
         for step in steps:
             self._done.append((self._names[number], step))
             for finished in step.finished:
                 self._forget(finished.job.id)
-                over = True
-        return over
+                matters = True
+            if watched and not matters:
+                matters = any(job_id in watched for job_id in step.emitted)
+        return matters
 
     def _forget(self, job_id: int) -> None:
         tier_name, number = self._where.pop(job_id)

@@ -6,6 +6,7 @@ of its own next submission, and adds the network itself.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from mockserver import job
 from mockserver.config import ServerConfig
 from mockserver.fleet import Fleet
-from mockserver.job import Job, StepDone
+from mockserver.job import Job, Started, StepDone
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -25,6 +26,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     engine: str
     """The one that served it."""
     done: job.Finished
+    cut_ns: int | None = None
+    """When the server dropped it, if it did (``cut_after_tokens``); ``done`` holds what had come by then."""
 
     @property
     def job_id(self) -> int:
@@ -43,13 +46,40 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def ended_ns(self) -> int:
-        """Instant of the last token."""
-        return self.done.ended_ns
+        """Instant of the last token, or of the drop."""
+        return self.done.ended_ns if self.cut_ns is None else self.cut_ns
 
     @property
     def token_ns(self) -> NDArray[np.int64]:
         """Instant of each output token."""
         return self.done.token_ns
+
+
+@dataclass(slots=True)
+class _Cut:
+    """A job that is to be dropped, and what it has got so far."""
+
+    tier: str
+    engine: str
+    job: Job
+    submitted_ns: int
+    after_tokens: int
+    token_ns: list[int] = field(default_factory=list)
+    started: Started | None = None
+
+    def finished(self, cut_ns: int) -> Finished:
+        """What there was when it was dropped."""
+        started = self.started
+        done = job.Finished(
+            job=self.job,
+            submitted_ns=self.submitted_ns,
+            token_ns=np.array(self.token_ns, dtype=np.int64),
+            admitted_ns=started.admitted_ns if started else self.submitted_ns,
+            cached_tokens=started.cached_tokens if started else 0,
+            steps=len(set(self.token_ns)),
+            mean_batch=0.0,
+        )
+        return Finished(tier=self.tier, engine=self.engine, done=done, cut_ns=cut_ns)
 
 
 class VirtualServer:
@@ -70,22 +100,27 @@ class VirtualServer:
         self.config, self.fleet = config, Fleet(config, seed=seed)
         self._on_step = on_step
         self._tiers: dict[int, str] = {}
+        self._cuts: dict[int, _Cut] = {}
         self._finished: deque[Finished] = deque()
 
-    def submit(self, tier_name: str, job: Job, now_ns: int) -> None:
+    def submit(self, tier_name: str, job: Job, now_ns: int, *, cut_after_tokens: int | None = None) -> None:
         """Hand a request to a tier at ``now_ns``, its arrival at the server.
 
+        With ``cut_after_tokens`` it is dropped at the instant at which its next token after so many comes.
         Raises KeyError for an unknown tier and ValueError for an instant that has passed, an id in use or a
         job that can never run.
         """
-        self.fleet.submit(tier_name, job, now_ns)
+        engine_name = self.fleet.submit(tier_name, job, now_ns)
         self._tiers[job.id] = tier_name
+        if cut_after_tokens is not None:
+            self._cuts[job.id] = _Cut(tier_name, engine_name, job, now_ns, cut_after_tokens)
 
     def cancel(self, tier_name: str, job_id: int, now_ns: int) -> bool:
         """Drop a request, as when its client hangs up; False if it is not there any more."""
         dropped = self.fleet.cancel(tier_name, job_id, now_ns)
         if dropped:
             del self._tiers[job_id]
+            self._cuts.pop(job_id, None)
         return dropped
 
     def next_finish(self, limit_ns: int) -> Finished | None:
@@ -94,9 +129,12 @@ class VirtualServer:
         None: there is none, and all tiers stand at ``limit_ns``. Otherwise no tier has gone past
         ``ended_ns``, so that the caller can submit from then on.
         """
-        if not self._finished:
-            for engine_name, step in self.fleet.advance_to_finish(limit_ns):
+        while not self._finished:
+            steps = self.fleet.advance_to_finish(limit_ns, self._cuts)
+            for engine_name, step in steps:
                 self._book(engine_name, step)
+            if not steps or steps[-1][1].ended_ns > limit_ns or not self._cuts:
+                break
         if self._finished and self._finished[0].ended_ns <= limit_ns:
             return self._finished.popleft()
         return None
@@ -104,6 +142,26 @@ class VirtualServer:
     def _book(self, engine_name: str, step: StepDone) -> None:
         if self._on_step is not None:
             self._on_step(engine_name, step)
+        if self._cuts:
+            self._cut(step)
         for done in step.finished:
-            tier_name = self._tiers.pop(done.job.id)
-            self._finished.append(Finished(tier=tier_name, engine=engine_name, done=done))
+            tier_name = self._tiers.pop(done.job.id, None)
+            if tier_name is not None:  # None: cut in this very step
+                self._finished.append(Finished(tier=tier_name, engine=engine_name, done=done))
+
+    def _cut(self, step: StepDone) -> None:
+        """Drop jobs that got more than they may have."""
+        for started in step.started:
+            if (cut := self._cuts.get(started.job_id)) is not None:
+                cut.started = started
+        for place, job_id in enumerate(step.emitted):
+            cut = self._cuts.get(job_id)
+            if cut is None:
+                continue
+            count = 1 if step.emitted_tokens is None else step.emitted_tokens[place]
+            room = cut.after_tokens - len(cut.token_ns)
+            cut.token_ns += [step.ended_ns] * min(count, room)
+            if count > room:
+                self.fleet.cancel(cut.tier, job_id, step.ended_ns)
+                del self._tiers[job_id], self._cuts[job_id]
+                self._finished.append(cut.finished(step.ended_ns))

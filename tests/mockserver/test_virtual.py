@@ -152,3 +152,21 @@ def test_a_cancelled_request_never_finishes() -> None:
     assert done is not None
     assert done.job_id == 1
     assert server.next_finish(20 * S) is None
+
+
+@pytest.mark.parametrize("after", [0, 1, 7, 19])
+def test_a_job_that_is_cut_has_what_it_had_and_ends_when_its_next_token_would_have_come(after: int) -> None:
+    whole, cut = VirtualServer(FAST, 1), VirtualServer(FAST, 1)
+    for server, bound in ((whole, None), (cut, after)):
+        server.submit("fast", Job(1, 300, 20), 0, cut_after_tokens=bound)
+        server.submit("fast", Job(2, 300, 40), 0)
+    first, dropped = whole.next_finish(10 * S), cut.next_finish(10 * S)
+    assert first is not None
+    assert dropped is not None
+    assert (dropped.job_id, dropped.cut_ns) == (1, first.token_ns[after])
+    assert dropped.token_ns.tolist() == first.token_ns[:after].tolist()
+    last = cut.next_finish(10 * S)
+    assert last is not None
+    assert (last.job_id, last.cut_ns, len(last.token_ns)) == (2, None, 40)
+    assert cut.next_finish(20 * S) is None
+    assert cut.fleet.own_jobs == 0
