@@ -63,6 +63,8 @@ MAY: dict[str, set[str]] = {
     "loadtest.locustfile": {"gevent", "httptools", "locust"},
     "loadtest.parquet": {"pyarrow"},
     "mockserver.metrics": {"prometheus_client"},
+    "mockserver.step_table": {"pyarrow"},
+    "mockserver.step_log": {"pyarrow"},
     "mockserver.app": {"aiohttp", "prometheus_client"},
 }
 # Modules of the front door that all rooms share.
