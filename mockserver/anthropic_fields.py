@@ -21,6 +21,7 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
     """A block of text."""
 
     text: str
+    citations: list[Any] | None = None
     cache_control: CacheControl | None = None
 
 
@@ -138,6 +139,9 @@ class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
     thinking: ThinkingConfig | None = None
     speed: str | None = None
     cache_control: CacheControl | None = None
+    temperature: msgspec.Raw = msgspec.Raw()
+    top_k: msgspec.Raw = msgspec.Raw()
+    top_p: msgspec.Raw = msgspec.Raw()
 
 
 class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
@@ -154,15 +158,15 @@ class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
 # Top-level fields that the API has besides those above, its betas included.
 OTHER_FIELDS = frozenset(
     [
+        *("billing_policy", "compaction", "container", "context_management", "diagnostics"),
         *(
-            "compaction",
-            "container",
-            "context_management",
-            "diagnostics",
             "fallback_credit_token",
             "fallbacks",
+            "inference_geo",
+            "mcp_servers",
+            "output_config",
+            "output_format",
         ),
-        *("inference_geo", "mcp_servers", "output_config", "output_format", "temperature", "thread", "top_k"),
-        *("top_p", "user_profile_id", "workspace_id"),
+        *("thread", "user_profile_id", "workspace_id"),
     ]
 )

@@ -10,12 +10,20 @@ from typing import TypeVar
 
 import msgspec
 
-from mockserver.anthropic_fields import OTHER_FIELDS, Message, MessagesRequest, PromptRequest, Text
+from mockserver.anthropic_fields import (
+    OTHER_FIELDS,
+    Document,
+    Message,
+    MessagesRequest,
+    PromptRequest,
+    SearchResult,
+    Text,
+)
 from mockserver.anthropic_prompt import cacheable_tokens, pieces_of
 from mockserver.ask import Ask, RefusedError
 from mockserver.wire_config import Wire
 
-VERSIONS = ("2023-06-01", "2023-01-01")
+VERSIONS = ("2023-06-01", "2026-10-21")
 FAST_BETA = "fast-mode-2026-02-01"
 LEAST_BUDGET_TOKENS = 1024
 
@@ -25,22 +33,23 @@ _PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(?P<key>.*)`")
 
 
-def check_headers(headers: Mapping[str, str]) -> None:
-    """Refuse a request without a version of the API that exists; names of ``headers`` are in lower case."""
+def version_of(headers: Mapping[str, str]) -> str:
+    """The version of the API that is asked for; 400 if it is none. Names of ``headers`` are in lower case."""
     version = headers.get("anthropic-version")
     if version is None:
         raise RefusedError(400, "anthropic-version: header is required")
     if version not in VERSIONS:
         raise RefusedError(
-            400, f"anthropic-version: {version!r} is not a version; expected one of: {', '.join(VERSIONS)}"
+            400, f"anthropic-version: {version!r} is not spoken here; expected one of: {', '.join(VERSIONS)}"
         )
+    return version
 
 
 def ask_of(body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
     """Read ``POST /v1/messages``. Raises RefusedError (400) that names the field that is wrong."""
-    check_headers(headers)
+    version = version_of(headers)
     request = _decoded(body, _decode_messages)
-    check_prompt(request, headers, wire)
+    check_prompt(request, headers, version, wire)
     _check_limits(request)
     if wire.refuse_unknown:
         _refuse_unknown(body)
@@ -67,13 +76,13 @@ def ask_of(body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
 
 def prompt_request(body: bytes, headers: Mapping[str, str], wire: Wire) -> PromptRequest:
     """Read ``POST /v1/messages/count_tokens``. Raises RefusedError (400) that names what is wrong."""
-    check_headers(headers)
+    version = version_of(headers)
     request = _decoded(body, _decode_prompt)
-    check_prompt(request, headers, wire)
+    check_prompt(request, headers, version, wire)
     return request
 
 
-def check_prompt(request: PromptRequest, headers: Mapping[str, str], wire: Wire) -> None:
+def check_prompt(request: PromptRequest, headers: Mapping[str, str], version: str, wire: Wire) -> None:
     """Refuse what types cannot: no messages, empty ones, a choice of no tool, speed without its beta."""
     if request.speed is not None and wire.fast_needs_beta:
         betas = {beta.strip() for beta in headers.get("anthropic-beta", "").split(",")}
@@ -86,6 +95,8 @@ def check_prompt(request: PromptRequest, headers: Mapping[str, str], wire: Wire)
     for place, message in enumerate(request.messages):
         _check_content(message, f"messages.{place}", last=place == len(request.messages) - 1)
     _check_tools(request)
+    if version != VERSIONS[0]:
+        _check_removed(request)
 
 
 def _check_content(message: Message, where: str, *, last: bool) -> None:
@@ -99,6 +110,25 @@ def _check_content(message: Message, where: str, *, last: bool) -> None:
         if isinstance(block, Text) and not block.text:
             param = f"{where}.content.{place}.text"
             raise RefusedError(400, f"{param}: text content blocks must be non-empty", param=param)
+
+
+def _check_removed(request: PromptRequest) -> None:
+    """What version 2026-10-21 refuses and the one before accepts (the vendor's page on versions, 2026)."""
+    for name in ("temperature", "top_k", "top_p"):
+        if bytes(getattr(request, name)):
+            raise RefusedError(400, f"{name}: Extra inputs are not permitted", param=name)
+    for place, message in enumerate(request.messages):
+        for number, block in enumerate(message.content if isinstance(message.content, list) else ()):
+            param = f"messages.{place}.content.{number}"
+            if message.role == "assistant" and isinstance(block, Document):
+                raise RefusedError(
+                    400, f"{param}: a document may not stand in an assistant message", param=param
+                )
+            texts = block.content if isinstance(block, SearchResult) else [block]
+            if message.role == "user" and any(isinstance(text, Text) and text.citations for text in texts):
+                raise RefusedError(
+                    400, f"{param}: text in a user message may not have citations", param=param
+                )
 
 
 def _check_tools(request: PromptRequest) -> None:

@@ -53,7 +53,8 @@ class MessageVoice:
 
     def opening(self, usage: Usage) -> bytes:
         """The start of the message with the prompt's usage, and the start of its first block."""
-        message = self._message([], None, None, {**self._usage(usage), "output_tokens": 1})
+        so_far = {"output_tokens": 1, "output_tokens_details": {"thinking_tokens": 0}}
+        message = self._message([], None, None, self._usage(usage) | so_far)
         start = _event("message_start", {"message": message})
         return start + self._block_start() + (b"" if self._wire.ping_s is None else _PING)
 
@@ -189,7 +190,8 @@ class MessageVoice:
             "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
         }
         if (tier := self._placed.echoed_service_tier) is not None:
-            told["service_tier"] = tier if tier in _SERVICE_TIERS else "standard"
+            asked = ask.speed in (None, "standard")  # a speed is no service tier: the fast one is standard
+            told["service_tier"] = tier if asked and tier in _SERVICE_TIERS else "standard"
         if self._placed.echoed_speed is not None:
             told["speed"] = self._placed.echoed_speed
         if usage.truth:
