@@ -8,8 +8,11 @@ import pytest
 
 from loadtest import records, server_samples
 from loadtest.records import Run
-from loadtest.server_samples import ServerSamples
+from loadtest.scrape import parse
+from loadtest.server_samples import Scrape, ServerSamples
 from loadtest.server_truth import truth
+from mockserver.metrics import ServerMetrics
+from tests.mockserver.naive_steps import played
 
 LIMIT_S = 90
 STREAMS = 6
@@ -91,3 +94,30 @@ def test_the_mean_batch_from_counters_is_the_truth_that_the_mock_tells(
         assert found.running_max >= found.mean_batch * 0.9
         assert found.waiting_max is not None
         assert found.cache_hit_ratio is None  # the mock has no prefix cache
+
+
+@pytest.mark.parametrize("draft_tokens", [0, 3])
+def test_batch_cache_and_speculation_are_read_from_the_mocks_page_as_from_vllms(draft_tokens: int) -> None:
+    steps, _ = played(6, pause=False, draft_tokens=draft_tokens)
+    metrics = ServerMetrics("m", {"a": 100_000, "b": 100_000})
+    pages = [metrics.page()]
+    for step in steps:
+        metrics.on_step("a", step, 0)
+        pages.append(metrics.page())
+    scrapes = [
+        Scrape(at_ns=number, took_s=0.0, samples=parse(page.decode())) for number, page in enumerate(pages)
+    ]
+    found = truth(ServerSamples(scrapes), {"tier": "a"})
+    assert found is not None
+    got = [step.generated_tokens - step.accepted_tokens for step in steps]
+    assert found.mean_batch == pytest.approx(sum(got) / len(steps))
+    assert found.running_max == max(step.running for step in steps)
+    assert found.cache_hit_ratio == pytest.approx(0.4)  # what the steps were made with
+    drafted = sum(step.drafted_tokens for step in steps)
+    if drafted:
+        assert found.speculation_accepted_ratio == sum(step.accepted_tokens for step in steps) / drafted
+    else:
+        assert found.speculation_accepted_ratio is None
+    silent = truth(ServerSamples(scrapes), {"tier": "b"})
+    assert silent is not None
+    assert silent.running_max == 0
