@@ -68,9 +68,14 @@ def decode(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
         raise RefusedError(400, f"The body is not valid JSON: {error}", code="invalid_json") from error
 
 
+def fields_of(body: bytes) -> dict[str, Any]:
+    """All fields of a request, whatever they hold; raises RefusedError (400) if it is no JSON object."""
+    return decode(_ANYTHING, body)
+
+
 def refuse_unknown(body: bytes, known: frozenset[str], nested: dict[str, frozenset[str]]) -> None:
     """Refuse fields that an API does not have; ``nested`` names those of objects inside it."""
-    fields = msgspec.json.decode(body)
+    fields = fields_of(body)
     for name, of_it in {"": known, **nested}.items():
         part = fields.get(name) if name else fields
         for key in part if isinstance(part, dict) else ():
@@ -97,3 +102,6 @@ def _invalid(message: str) -> RefusedError:
         )
     told = f"{what[0].lower()}{what[1:]}".replace("`", "")
     return RefusedError(400, f"Invalid value for '{path or 'body'}': {told}", param=path or None)
+
+
+_ANYTHING = msgspec.json.Decoder(dict[str, Any])

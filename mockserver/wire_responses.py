@@ -76,7 +76,6 @@ _REPEATED: dict[str, Any] = {
     "metadata": {},
     "parallel_tool_calls": True,
     "reasoning": {"effort": None, "summary": None},
-    "store": True,
     "temperature": 1.0,
     "text": {"format": {"type": "text"}},
     "tool_choice": "auto",
@@ -223,7 +222,7 @@ def _prompt(request: ResponseRequest) -> str:
 
 
 def _repeated(body: bytes) -> bytes:
-    fields = msgspec.json.decode(body)
+    fields = openai_errors.fields_of(body)
     given = {key: fields[key] for key in _REPEATED if fields.get(key) is not None}
     return msgspec.json.encode({**_REPEATED, **given})
 
