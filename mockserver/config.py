@@ -4,9 +4,11 @@ Every impossible number is refused in one line when the file is read, so that no
 """
 
 from importlib import resources
+from pathlib import Path
 
 import msgspec
 
+from mockserver import hardware
 from mockserver.config_check import check
 from mockserver.hidden_load import hidden_prefill_ratio, mean_context_tokens, reserved_tokens
 from mockserver.server_config import ServerConfig, deployment_of, tier_for
@@ -37,6 +39,8 @@ def load(name_or_path: str, *, seed: int | None = None) -> ServerConfig:
     """
     where, text = typedtoml.find(name_or_path, what="profile", shipped=_SHIPPED)
     config = typedtoml.parse(text, ServerConfig, where=where)
+    if config.deployment.hardware_files:
+        config = _with_own_hardware(config, Path(name_or_path).parent)
     check(config, where=where)
     return config if seed is None else msgspec.structs.replace(config, seed=seed)
 
@@ -44,3 +48,17 @@ def load(name_or_path: str, *, seed: int | None = None) -> ServerConfig:
 def shipped() -> list[str]:
     """Names of the profiles that come with tierscope, sorted."""
     return typedtoml.names_in(_SHIPPED)
+
+
+def _with_own_hardware(config: ServerConfig, folder: Path) -> ServerConfig:
+    """Put chips and models of the profile's own files in the place of their names, in all tiers."""
+    known = hardware.tables_of(config.deployment, beside=folder)
+    tiers = [
+        msgspec.structs.replace(
+            tier, deployment=msgspec.to_builtins(hardware.described_keys(tier.deployment, known))
+        )
+        for tier in config.tiers
+    ]
+    return msgspec.structs.replace(
+        config, deployment=hardware.described(config.deployment, known), tiers=tuple(tiers)
+    )

@@ -1,6 +1,6 @@
 """What the hidden load of a tier amounts to in the mean: context, memory, time spent on its prompts. Pure."""
 
-from mockserver import roofline
+from mockserver import roofline, speculation
 from mockserver.tier_config import TierConfig
 
 
@@ -49,6 +49,6 @@ def hidden_prefill_ratio(law: roofline.Law, tier: TierConfig) -> float:
     alone_s = decode_step_s(law, tier, batch, context)
     tokens = min(round(hidden.prompt_tokens), tier.prefill_tokens)
     added_s = decode_step_s(law, tier, batch, context, tokens) - alone_s
-    each = tier.speculation.tokens_per_step if tier.speculation is not None else 1.0
+    each = speculation.tokens_per_step(tier.speculation) if tier.speculation is not None else 1.0
     per_step_s = batch * each / hidden.output_tokens * added_s * hidden.prompt_tokens / tokens
     return per_step_s / (per_step_s + alone_s)

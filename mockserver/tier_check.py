@@ -10,6 +10,10 @@ _LONGEST_STEP_S = 3600.0
 
 def check_engine(config: ServerConfig, tier: TierConfig, *, where: str) -> None:
     """Refuse an engine whose numbers contradict each other or what the hardware holds."""
+    if "hardware_files" in tier.deployment:
+        raise BadInputError(
+            f"{where}.deployment.hardware_files: is not allowed; [deployment] names them for all tiers"
+        )
     deployment = deployment_of(config, tier, where=f"{where}.deployment")
     hardware.check(deployment, where=f"{where}.deployment")
     law = roofline.law(deployment)

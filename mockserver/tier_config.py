@@ -46,12 +46,6 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     smoothed: bool = False
     """The server spreads a step's tokens over the next step instead of sending them together."""
 
-    @property
-    def tokens_per_step(self) -> float:
-        """Mean tokens that a sequence gets in one step, (1 − a^(g+1))/(1 − a)."""
-        accepted = self.acceptance_ratio
-        return (1.0 - accepted ** (self.draft_tokens + 1)) / (1.0 - accepted)
-
 
 class PrefixCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Reuse of the KV of prompts that begin alike, in blocks; least recently used blocks go first."""
