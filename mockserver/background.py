@@ -60,6 +60,11 @@ class Background:
         self._until_ns = start_ns + self._grid_ns
         self._desired = self._rounded()
 
+    @property
+    def until_ns(self) -> int:
+        """From this instant on ``desired`` may be another number."""
+        return self._until_ns
+
     def desired(self, now_ns: int) -> int:
         """How many sequences should decode in a step that starts at ``now_ns`` (never decreasing)."""
         while now_ns >= self._until_ns:

@@ -1,72 +1,52 @@
 """The set of sequences that decode in a step, with their total context kept up to date. Pure.
 
-A step never looks at all its sequences: each one joins knowing the step that brings its last token, so ending
-a step costs what leaves it, and Σ context grows by the number of sequences. Steps are numbered from 0.
+A step never looks at all its sequences: each one joins knowing the step that brings its last token, and
+with speculation what every step until then brings, so ending a step costs what leaves it. Decode steps are
+numbered from 0; they are those in which the batch takes part. Where prefill pauses decoding, not every step
+is one.
 """
 
 import heapq
-from typing import Literal
 
-State = Literal["arriving", "waiting", "prefilling", "decoding", "parked", "gone"]
+import numpy as np
 
+from mockserver.sequence import Sequence
+from mockserver.speculation import Coming, Drafting
 
-class Sequence:
-    """One request on its way through the engine, of ours or of the hidden load."""
-
-    __slots__ = (
-        "first_step",
-        "first_token_ns",
-        "generated",
-        "hidden",
-        "job_id",
-        "joined_step",
-        "last_step",
-        "output_tokens",
-        "place",
-        "prefilled",
-        "prompt_tokens",
-        "state",
-        "submitted_ns",
-    )
-
-    def __init__(
-        self, job_id: int, prompt_tokens: int, output_tokens: int, submitted_ns: int, *, hidden: bool
-    ) -> None:
-        self.job_id = job_id
-        self.prompt_tokens = prompt_tokens
-        self.output_tokens = output_tokens
-        self.submitted_ns = submitted_ns
-        self.hidden = hidden
-        self.state: State = "arriving"
-        self.prefilled = 0
-        self.generated = 0  # tokens it had when it last joined or left the batch
-        self.joined_step = -1
-        self.first_step = -1  # the step whose end brought its first token
-        self.last_step = -1  # the step whose end will bring its last token
-        self.first_token_ns: int | None = None
-        self.place = -1  # index among the hidden ones of the batch
-
-    @property
-    def kv_tokens(self) -> int:
-        """KV that the sequence reserves from admission to its end: prompt and all of its output."""
-        return self.prompt_tokens + self.output_tokens
+_NEVER = 2**62
 
 
 class DecodeBatch:
-    """All sequences that get a token from the next step's end.
+    """All sequences that get tokens from the next decode step's end.
 
-    ``join`` and ``leave`` take the number of the next step (or of the running one, for a cancellation: it
-    leaves with the tokens it has so far). Cost: O(log n) to join, O(1) to leave, O(leaving) to end a step.
+    A sequence that leaves while a step runs leaves with the tokens it has so far. Cost: O(log n) to join,
+    O(1) to leave, O(leaving) to end a step; with speculation, joining and leaving early cost a pass over the
+    steps ahead, and to tell what each of our own gets costs O(own).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, drafting: Drafting | None = None) -> None:
+        self.step = 0
+        """Number of the next decode step, or of the running one."""
         self.size = 0
         self.context_tokens = 0
+        self.served = 0
+        """Σ over all decode steps so far of the sequences that took part."""
         self.own: dict[int, Sequence] = {}  # in order of joining
         self.hidden: list[Sequence] = []  # in no order, for drawing one
+        self._drafting, self._coming = drafting, Coming() if drafting else None
         self._endings: list[tuple[int, int, Sequence]] = []
         self._serial = 0
         self._own_ids: tuple[int, ...] | None = ()
+
+    @property
+    def growth(self) -> int:
+        """Tokens that the next decode step brings, all sequences together."""
+        return self.size if self._coming is None else self._coming.at(self.step)
+
+    @property
+    def next_ending(self) -> int:
+        """No sequence has all its tokens before this decode step has ended."""
+        return self._endings[0][0] if self._endings else _NEVER
 
     def own_ids(self) -> tuple[int, ...]:
         """Ids of our own sequences, in order of joining; the same tuple until that set changes."""
@@ -74,11 +54,23 @@ class DecodeBatch:
             self._own_ids = tuple(self.own)
         return self._own_ids
 
-    def join(self, sequence: Sequence, step: int) -> None:
-        """Let a sequence that has its first token and lacks at least one take part from ``step`` on."""
+    def own_counts(self) -> tuple[int, ...] | None:
+        """Tokens that the next decode step brings each of them; None: one each."""
+        if self._coming is None:
+            return None
+        step = self.step
+        return tuple([s.pattern[step - s.joined_step] for s in self.own.values() if s.pattern is not None])
+
+    def join(self, sequence: Sequence) -> None:
+        """Let a sequence that lacks at least one token take part from the next decode step on."""
+        missing = sequence.output_tokens - sequence.generated
+        if self._coming is not None and self._drafting is not None:
+            counts = self._drafting.pattern(missing)
+            self._coming.add(self.step, counts)
+            sequence.pattern, missing = counts.tobytes(), len(counts)
         sequence.state = "decoding"
-        sequence.joined_step = step
-        sequence.last_step = step + sequence.output_tokens - sequence.generated - 1
+        sequence.joined_step, sequence.last_step = self.step, self.step + missing - 1
+        sequence.served_before = self.served
         self.size += 1
         self.context_tokens += sequence.prompt_tokens + sequence.generated
         self._serial += 1
@@ -90,10 +82,18 @@ class DecodeBatch:
             self.own[sequence.job_id] = sequence
             self._own_ids = None
 
-    def leave(self, sequence: Sequence, step: int, state: State) -> None:
-        """Take a sequence out before ``step`` brings it a token; ``state`` is what becomes of it."""
-        sequence.generated += step - sequence.joined_step
-        sequence.state = state
+    def leave(self, sequence: Sequence) -> None:
+        """Take a sequence out, ``parked``, before the next step (or the running one) brings it a token."""
+        steps = self.step - sequence.joined_step
+        if self._coming is None or sequence.pattern is None:
+            sequence.generated += steps
+        else:
+            sequence.generated += sum(sequence.pattern[:steps])
+            if steps < len(sequence.pattern):
+                self._coming.remove(self.step, np.frombuffer(sequence.pattern, np.uint8, offset=steps))
+        sequence.state = "parked"
+        sequence.decode_steps += steps
+        sequence.decoded_with += self.served - sequence.served_before
         self.size -= 1
         self.context_tokens -= sequence.prompt_tokens + sequence.generated
         if sequence.hidden:
@@ -105,14 +105,23 @@ class DecodeBatch:
             del self.own[sequence.job_id]
             self._own_ids = None
 
-    def end_step(self, step: int) -> list[Sequence]:
-        """Give every sequence its token of ``step``; those that have all of theirs leave and are returned."""
-        self.context_tokens += self.size
+    def coast(self, steps: int) -> None:
+        """Make ``steps`` decode steps pass in which nobody ends, without speculation."""
+        self.step += steps
+        self.context_tokens += steps * self.size
+        self.served += steps * self.size
+
+    def end_step(self) -> list[Sequence]:
+        """Give every sequence its tokens; those that have all of theirs leave, ``gone``, and are returned."""
+        self.context_tokens += self.size if self._coming is None else self._coming.take(self.step)
+        self.served += self.size
+        self.step += 1
         done: list[Sequence] = []
         endings = self._endings
-        while endings and endings[0][0] <= step:
+        while endings and endings[0][0] < self.step:
             last_step, _, sequence = heapq.heappop(endings)
             if sequence.state == "decoding" and sequence.last_step == last_step:  # else it left meanwhile
-                self.leave(sequence, step + 1, "gone")
+                self.leave(sequence)
+                sequence.state = "gone"
                 done.append(sequence)
         return done

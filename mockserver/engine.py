@@ -1,50 +1,43 @@
-"""Continuous batching without a clock and without I/O: requests in, steps and token instants out.
+"""An inference engine without a clock and without I/O: requests in, steps and token instants out.
 
 Rules for whoever edits this file:
 
 1. A step begins when the previous one *ended*, not when somebody looked: calling ``advance`` late, often or
    never changes no event. Only ``submit`` and ``cancel`` do, and their instants never decrease.
-2. A step costs O(own streams + sequences that start or finish), never O(batch).
+2. A step costs O(own streams + sequences that start or finish), never O(batch); only throwing somebody out of
+   memory looks at all of it.
 3. Time is ``int`` nanoseconds on whatever clock the caller has. Nothing here asks what time it is.
 
-What it models: first come first served admission while a slot and KV for prompt and whole output are free (so
-nothing is ever preempted); decoding sequences get one token each step; the rest of the step's token budget
-goes to prompts, in order, in chunks; the step that finishes a prompt brings its first token; hidden load.
+The engine knows how long a step takes and what is told of it. What a step works on is for ``scheduling`` to
+say, who is in memory for ``kv_memory``, who decodes for ``decoding``. Decoding sequences get a token each
+step, or several with speculation; the step that finishes a prompt brings its first token.
 """
 
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from dataclasses import dataclass
 from operator import attrgetter
-from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mockserver.background import Background
-from mockserver.decoding import DecodeBatch, Sequence
-from mockserver.job import Finished, Job, StepDone
+from mockserver.job import Finished, Job, Started, StepDone
+from mockserver.kv_memory import KvMemory
+from mockserver.neighbours import Neighbours
+from mockserver.noise import StepNoise
+from mockserver.prefix_store import PrefixStore
 from mockserver.roofline import StepFunction
+from mockserver.scheduling import Limits, Plan, Scheduler
+from mockserver.sequence import Sequence
+from mockserver.speculation import Drafting
+from mockserver.tier_config import PrefixCache, Speculation
 
 __all__ = ["Engine", "Finished", "Job", "Limits", "StepDone"]
 
 _TRIM_STEPS = 4096
+_NEVER_NS = 2**62
 _ended_ns = attrgetter("ended_ns")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What bounds a step and the batch."""
-
-    max_batch: int
-    """Sequences running at once: decoding or being prefilled."""
-    step_tokens: int
-    """Token budget of a step: decoding sequences plus prompt tokens (vLLM: max_num_batched_tokens)."""
-    prefill_tokens: int
-    """Prompt tokens in one step at most (SGLang: chunked_prefill_size). With ``step_tokens`` at least
-    ``prefill_tokens + max_batch`` decoding never eats into a prompt's chunk."""
-    kv_tokens: int
-    """KV capacity."""
 
 
 class Engine:
@@ -53,7 +46,9 @@ class Engine:
     ``step`` is the law (``roofline.step_function``, or any function of the same five numbers). ``ingest_ns``
     passes between a job's submission and the first step that can see it: parsing, tokenising, queues of the
     API front end. ``noise_ratio`` is the standard deviation of a step's duration over the law's, lognormal
-    with mean 1, drawn from ``seed``.
+    with mean 1, drawn from ``seed``. ``prefix_store`` is where prefixes are remembered if ``prefix_cache``
+    has a capacity of its own; engines may be given the same one (see there). Without ``keep_tokens`` nobody
+    is named in ``StepDone.emitted``, and ``Finished.token_ns`` is the first and the last instant.
     """
 
     def __init__(
@@ -66,33 +61,48 @@ class Engine:
         noise_ratio: float = 0.0,
         seed: str = "",
         start_ns: int = 0,
+        speculation: Speculation | None = None,
+        prefix_cache: PrefixCache | None = None,
+        prefix_store: PrefixStore | None = None,
+        keep_tokens: bool = True,
     ) -> None:
         self.limits = limits
-        self._step, self._background, self._ingest_ns = step, background, ingest_ns
-        self._noise_ratio, self._noise_rng = noise_ratio, Random(f"{seed}/noise")
+        self._step, self._ingest_ns, self._keep_tokens = step, ingest_ns, keep_tokens
+        self._noise = StepNoise(noise_ratio, seed) if noise_ratio else None
+        self._drafting = Drafting(speculation, seed) if speculation is not None else None
+        memory = _memory(limits, prefix_cache, prefix_store)
+        self._scheduler, self._memory = Scheduler(limits, memory, self._drafting), memory
+        self._batch = self._scheduler.batch
         self._now_ns = start_ns
         self._own: dict[int, Sequence] = {}
         self._arriving: OrderedDict[int, Sequence] = OrderedDict()
-        self._waiting: OrderedDict[int, Sequence] = OrderedDict()
-        self._prefilling: OrderedDict[int, Sequence] = OrderedDict()
-        self._batch = DecodeBatch()
-        self._parked: list[Sequence] = []
-        self._hidden_count = self._hidden_pending = self._kv_tokens = 0
         self._number = 0  # of the running step, or of the next one while idle
         self._ends_ns: int | None = None  # of the running step; None while idle
         self._started_ns = self._decode_sequences = self._context_tokens = 0
-        self._chunks: list[tuple[Sequence, int]] = []
-        self._history = array("q")  # ends of steps, from number _history_from on
-        self._history_from = 0
+        self._prefill = (0, 0, 0.0)
+        self._plan = Plan()
+        self._settled = False  # the next step will be like this one unless something happens
+        self._history = array("q")  # ends of decode steps, from number _history_from on
+        self._history_from, self._trim_at = 0, _TRIM_STEPS
         self._done: list[StepDone] = []
-        if background is not None:
-            self._warm_start(background, start_ns)
+        self._neighbours = Neighbours(background, self._scheduler, start_ns) if background else None
+        if self._neighbours is not None:
             self._begin(start_ns)
 
     @property
     def own_jobs(self) -> int:
         """Own jobs that were submitted and have neither finished nor been cancelled."""
         return len(self._own)
+
+    @property
+    def running(self) -> int:
+        """Sequences decoding or being prefilled, hidden ones included."""
+        return self._scheduler.running
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that are not admitted yet, hidden and still arriving ones included."""
+        return self._scheduler.waiting + len(self._arriving)
 
     def fits(self, prompt_tokens: int, output_tokens: int) -> bool:
         """Whether a job of that size could ever be admitted."""
@@ -109,7 +119,7 @@ class Engine:
         if not self.fits(job.prompt_tokens, job.output_tokens):
             raise ValueError(f"{job}: larger than the KV capacity of {self.limits.kv_tokens} tokens")
         self._run_until(now_ns)
-        sequence = Sequence(job.id, job.prompt_tokens, job.output_tokens, now_ns, hidden=False)
+        sequence = Sequence(job, now_ns, now_ns + self._ingest_ns, hidden=False)
         self._own[job.id] = self._arriving[job.id] = sequence
         self._run_until(now_ns)
 
@@ -119,13 +129,10 @@ class Engine:
         sequence = self._own.pop(job_id, None)
         if sequence is None:
             return False
-        if sequence.state in ("prefilling", "decoding"):
-            self._kv_tokens -= sequence.kv_tokens
-        if sequence.state == "decoding":
-            self._batch.leave(sequence, self._number, "gone")
-        for queue in (self._arriving, self._waiting, self._prefilling):
-            queue.pop(job_id, None)
+        if self._arriving.pop(job_id, None) is None:
+            self._scheduler.drop(sequence)
         sequence.state = "gone"
+        self._settled = False
         return True
 
     def advance(self, now_ns: int) -> list[StepDone]:
@@ -141,7 +148,7 @@ class Engine:
         """The next instant at which ``advance`` has something to do; None: not before another submission."""
         if self._done:
             return self._done[0].ended_ns
-        return self._ends_ns if self._ends_ns is not None else self._next_arrival_ns()
+        return self._ends_ns if self._ends_ns is not None else self._starts_ns()
 
     def _run_until(self, now_ns: int) -> None:
         if now_ns < self._now_ns:
@@ -149,189 +156,234 @@ class Engine:
         self._now_ns = now_ns
         while True:
             if self._ends_ns is None:
-                start_ns = self._next_arrival_ns()
+                start_ns = self._starts_ns()
                 if start_ns is None or start_ns > now_ns:
                     return
                 self._begin(start_ns)
             elif self._ends_ns <= now_ns:
+                if self._settled:
+                    self._coast(now_ns)
                 ended_ns = self._ends_ns
-                self._end()
-                self._begin(ended_ns)
+                if ended_ns <= now_ns:
+                    self._end(ended_ns)
+                    self._begin(ended_ns)
             else:
                 return
 
-    def _next_arrival_ns(self) -> int | None:
-        for sequence in self._arriving.values():
-            return sequence.submitted_ns + self._ingest_ns
-        return None
+    def _starts_ns(self) -> int | None:
+        """When an idle engine starts again with those that were submitted so far."""
+        return self._scheduler.starts_ns(self._arriving.values())
 
     def _begin(self, start_ns: int) -> None:
         """Decide what the step that starts now does, and therefore when it ends; stay idle without work."""
-        while (ready_ns := self._next_arrival_ns()) is not None and ready_ns <= start_ns:
-            job_id, sequence = self._arriving.popitem(last=False)
-            sequence.state = "waiting"
-            self._waiting[job_id] = sequence
-        if self._background is not None:
-            self._balance(self._background, start_ns)
+        arriving = self._arriving
+        while arriving and (first := next(iter(arriving.values()))).ready_ns <= start_ns:
+            arriving.popitem(last=False)
+            self._scheduler.arrive(first)
+        if self._neighbours is not None:
+            self._neighbours.balance(start_ns)
+        plan = self._plan = self._scheduler.plan(start_ns)
+        for sequence in plan.preempted:
+            self._note_decoded(sequence)
         self._started_ns, self._ends_ns = start_ns, None
-        self._decode_sequences, self._context_tokens = self._batch.size, self._batch.context_tokens
-        self._chunks = self._schedule_prefill()
-        if not self._chunks and not self._batch.size:
+        self._settled = plan.decodes and not (plan.chunks or plan.preempted or self._drafting)
+        if not plan.chunks and not plan.decodes:
             return
-        seconds = self._step(self._batch.size, self._batch.context_tokens, *_totals(self._chunks))
-        if self._noise_ratio:
-            sigma = self._noise_ratio
-            seconds *= self._noise_rng.lognormvariate(-0.5 * sigma * sigma, sigma)
+        batch, decodes = self._batch, plan.decodes
+        self._decode_sequences = batch.size if decodes else 0
+        self._context_tokens = batch.context_tokens if decodes else 0
+        self._prefill = plan.prefill() if plan.chunks else (0, 0, 0.0)
+        seconds = self._seconds(self._decode_sequences, self._context_tokens, *self._prefill)
+        if self._noise is not None:
+            seconds *= self._noise.factor(self._number)
         self._ends_ns = start_ns + max(1, round(seconds * 1e9))
 
-    def _schedule_prefill(self) -> list[tuple[Sequence, int]]:
-        """Share the step's prompt tokens among prompts in order, admitting waiting ones while they fit."""
-        left = min(self.limits.prefill_tokens, self.limits.step_tokens - self._batch.size)
-        chunks: list[tuple[Sequence, int]] = []
-        for sequence in self._prefilling.values():
-            if left <= 0:
-                return chunks
-            tokens = min(left, sequence.prompt_tokens - sequence.prefilled)
-            chunks.append((sequence, tokens))
-            left -= tokens
-        while left > 0 and self._waiting:
-            sequence = next(iter(self._waiting.values()))
-            if not self._room_for(sequence):
-                break
-            self._waiting.popitem(last=False)
-            self._kv_tokens += sequence.kv_tokens
-            sequence.state = "prefilling"
-            self._prefilling[sequence.job_id] = sequence
-            tokens = min(left, sequence.prompt_tokens)
-            chunks.append((sequence, tokens))
-            left -= tokens
-        return chunks
+    def _seconds(self, sequences: int, context: int, prefill: int, cached: int, pairs: float) -> float:
+        """The law's duration; drafted tokens are computed like a prompt's, and their KV is read once."""
+        if self._drafting is None or not sequences:
+            return self._step(sequences, context, prefill, cached, pairs)
+        drafts = self._drafting.draft_tokens
+        prefill += sequences * drafts
+        pairs += context * drafts + 0.5 * sequences * drafts * (drafts + 1)
+        return self._step(sequences, context, prefill, cached, pairs) + self._drafting.draft_s
 
-    def _room_for(self, sequence: Sequence) -> bool:
-        running = self._batch.size + len(self._prefilling)
-        return (
-            running < self.limits.max_batch and self._kv_tokens + sequence.kv_tokens <= self.limits.kv_tokens
-        )
-
-    def _end(self) -> None:
-        """Book what the running step brought, and record it."""
+    def _coast(self, now_ns: int) -> None:
+        """Let steps pass in which only contexts grow: nobody comes, ends or is short of memory."""
         assert self._ends_ns is not None
-        number, ended_ns = self._number, self._ends_ns
-        self._history.append(ended_ns)
-        self._number = number + 1
-        emitted, generated = self._batch.own_ids(), self._batch.size
-        over = self._batch.end_step(number)
-        first = self._end_chunks(ended_ns)
-        if first:
-            emitted += tuple(sequence.job_id for sequence in first if not sequence.hidden)
-            over += [sequence for sequence in first if sequence.state == "gone"]
-        for sequence in over:
-            self._kv_tokens -= sequence.kv_tokens
+        batch, memory, step, noise = self._batch, self._memory, self._step, self._noise
+        size, context, number, started_ns = batch.size, batch.context_tokens, self._number, self._started_ns
+        ends_ns, last, until_ns = self._ends_ns, number + self._quiet_steps(), self._quiet_until_ns()
+        kv_tokens, kv_growth, cached = memory.used_tokens, self._scheduler.growth, memory.cached_tokens
+        running, waiting = self._scheduler.running, self._scheduler.waiting
+        emitted = batch.own_ids() if self._keep_tokens else ()
+        while number < last and ends_ns <= now_ns and ends_ns < until_ns:
+            kv_tokens += kv_growth
+            self._done.append(
+                StepDone(
+                    number=number,
+                    started_ns=started_ns,
+                    ended_ns=ends_ns,
+                    decode_sequences=size,
+                    context_tokens=context,
+                    prefill_tokens=0,
+                    generated_tokens=size,
+                    running=running,
+                    waiting=waiting,
+                    kv_tokens=kv_tokens,
+                    cached_kv_tokens=cached,
+                    emitted=emitted,
+                    finished=(),
+                )
+            )
+            if self._keep_tokens:
+                self._history.append(ends_ns)
+            number, context, started_ns = number + 1, context + size, ends_ns
+            seconds = step(size, context, 0, 0, 0.0)
+            if noise is not None:
+                seconds *= noise.factor(number)
+            ends_ns += max(1, round(seconds * 1e9))
+        batch.coast(number - self._number)
+        memory.used_tokens = kv_tokens
+        self._number, self._started_ns, self._ends_ns = number, started_ns, ends_ns
+        self._context_tokens = context
+
+    def _quiet_steps(self) -> int:
+        """How many steps may end before one in which somebody ends, or after which memory may be short."""
+        batch, memory = self._batch, self._memory
+        quiet = batch.next_ending - batch.step
+        if memory.by_need:
+            free_tokens = memory.capacity_tokens - memory.cached_tokens - memory.used_tokens
+            quiet = min(quiet, free_tokens // batch.size - 1)
+        return quiet
+
+    def _quiet_until_ns(self) -> int:
+        """A step that ends before this instant is not followed by one that somebody can join."""
+        arriving = next(iter(self._arriving.values()), None)
+        until_ns = _NEVER_NS if arriving is None else arriving.ready_ns
+        return until_ns if self._neighbours is None else min(until_ns, self._neighbours.until_ns)
+
+    def _end(self, ended_ns: int) -> None:
+        """Book what the running step brought, and record it."""
+        plan, batch, scheduler = self._plan, self._batch, self._scheduler
+        growth = accepted = 0
+        emitted: tuple[int, ...] = ()
+        counts: tuple[int, ...] | None = None
+        if plan.decodes:
+            growth = batch.growth
+            accepted = growth - batch.size
+            if self._keep_tokens:
+                emitted, counts = batch.own_ids(), batch.own_counts()
+                self._history.append(ended_ns)
+        first, over = scheduler.end(plan)
+        begun = [sequence for sequence in first if sequence.first_token_ns is None]
+        for sequence in begun:
+            sequence.first_token_ns, sequence.first_number = ended_ns, self._number
+        if self._keep_tokens:
+            prefilled = self._note_prefilled(first, ended_ns)
+            emitted += prefilled
+            if self._drafting is not None:
+                counts = (counts or ()) + (1,) * len(prefilled)
+        ended = [sequence for sequence in over if sequence.first_token_ns is not None]  # not those met midway
         self._done.append(
             StepDone(
-                number=number,
+                number=self._number,
                 started_ns=self._started_ns,
                 ended_ns=ended_ns,
                 decode_sequences=self._decode_sequences,
                 context_tokens=self._context_tokens,
-                prefill_tokens=sum(tokens for _, tokens in self._chunks) if self._chunks else 0,
-                generated_tokens=generated + len(first),
-                running=self._batch.size + len(self._prefilling),
-                waiting=len(self._waiting),
-                kv_tokens=self._kv_tokens,
+                prefill_tokens=self._prefill[0],
+                prefill_cached_tokens=self._prefill[1],
+                prefill_pairs=self._prefill[2],
+                generated_tokens=growth + len(first),
+                running=scheduler.running,
+                waiting=scheduler.waiting,
+                kv_tokens=self._memory.used_tokens,
+                cached_kv_tokens=self._memory.cached_tokens,
                 emitted=emitted,
-                finished=tuple(self._close(sequence) for sequence in over if not sequence.hidden),
-                ttft_ns=tuple(ended_ns - sequence.submitted_ns for sequence in first),
-                e2e_ns=tuple(ended_ns - s.submitted_ns for s in over if s.first_token_ns is not None),
+                emitted_tokens=counts,
+                started=tuple([_started(sequence) for sequence in begun if not sequence.hidden]),
+                finished=tuple([self._close(sequence, ended_ns) for sequence in over if not sequence.hidden]),
+                queried_tokens=plan.queried_tokens,
+                hit_tokens=plan.hit_tokens,
+                drafted_tokens=self._decode_sequences * self._drafting.draft_tokens if self._drafting else 0,
+                accepted_tokens=accepted,
+                preempted=len(plan.preempted),
+                ttft_ns=tuple([ended_ns - sequence.submitted_ns for sequence in begun]),
+                queue_ns=tuple([sequence.admitted_ns - sequence.submitted_ns for sequence in begun]),
+                e2e_ns=tuple([ended_ns - sequence.submitted_ns for sequence in ended]),
+                decode_ns=tuple([ended_ns - (sequence.first_token_ns or 0) for sequence in ended]),
             )
         )
-        if number % _TRIM_STEPS == 0:
+        self._number += 1
+        if len(self._history) >= self._trim_at:
             self._trim_history()
 
-    def _end_chunks(self, ended_ns: int) -> list[Sequence]:
-        """Sequences whose prompt is done: each has its first token and joins the batch, or wants no more."""
-        first: list[Sequence] = []
-        for sequence, tokens in self._chunks:
-            if sequence.state == "gone":  # cancelled while the step ran
-                continue
-            sequence.prefilled += tokens
-            if sequence.prefilled < sequence.prompt_tokens:
-                continue
-            del self._prefilling[sequence.job_id]
-            self._hidden_pending -= sequence.hidden
-            sequence.first_step, sequence.first_token_ns = self._number - 1, ended_ns
-            sequence.generated = 1
-            first.append(sequence)
-            if sequence.output_tokens > 1:
-                self._batch.join(sequence, self._number)
-            else:
-                sequence.state = "gone"
-        return first
+    def _note_prefilled(self, first: list[Sequence], ended_ns: int) -> tuple[int, ...]:
+        """Keep the instant of the token that prefill brought our own; returns their ids."""
+        own = [sequence for sequence in first if not sequence.hidden]
+        for sequence in own:
+            sequence.stints.append(np.array([ended_ns], dtype=np.int64))
+        return tuple([sequence.job_id for sequence in own])
 
-    def _close(self, sequence: Sequence) -> Finished:
+    def _note_decoded(self, sequence: Sequence) -> None:
+        """Keep the instants of the tokens that came since it joined the batch, which it has left."""
+        if sequence.hidden or not self._keep_tokens or sequence.joined_step < 0:
+            return
+        first = sequence.joined_step - self._history_from
+        instants = np.frombuffer(self._history[first : self._batch.step - self._history_from], dtype=np.int64)
+        if sequence.pattern is not None:
+            counts = np.frombuffer(sequence.pattern, dtype=np.uint8)
+            instants = np.repeat(instants, counts[: len(instants)])
+        sequence.stints.append(instants)
+
+    def _close(self, sequence: Sequence, ended_ns: int) -> Finished:
         del self._own[sequence.job_id]
-        first = sequence.first_step - self._history_from
-        instants = self._history[first : first + sequence.output_tokens]
+        self._note_decoded(sequence)
         return Finished(
-            job=Job(sequence.job_id, sequence.prompt_tokens, sequence.output_tokens),
+            job=sequence.job,
             submitted_ns=sequence.submitted_ns,
-            admitted_ns=sequence.submitted_ns,
-            steps=sequence.output_tokens,
-            mean_batch=0.0,
-            token_ns=np.frombuffer(instants, dtype=np.int64),
+            admitted_ns=sequence.admitted_ns,
+            cached_tokens=sequence.cached_tokens,
+            steps=self._number - sequence.first_number + 1,
+            mean_batch=sequence.mean_batch,
+            preemptions=sequence.preemptions,
+            token_ns=_token_ns(sequence, ended_ns),
         )
 
     def _trim_history(self) -> None:
         """Forget the ends of steps that no running job of ours needs."""
-        oldest = next((sequence.first_step for sequence in self._batch.own.values()), self._number)
+        oldest = next((s.joined_step for s in self._batch.own.values()), self._batch.step)
         del self._history[: oldest - self._history_from]
         self._history_from = oldest
-
-    def _balance(self, background: Background, now_ns: int) -> None:
-        """Bring the number of decoding sequences to what the hidden load should make it.
-
-        Own sequences displace hidden ones: those are set aside as they are, as if another replica served them
-        meanwhile, and come back, without a second prefill, before new hidden prompts are started.
-        """
-        batch, desired = self._batch, background.desired(now_ns)
-        while batch.size > desired and batch.hidden:
-            sequence = batch.hidden[background.pick(len(batch.hidden))]
-            batch.leave(sequence, self._number, "parked")
-            self._kv_tokens -= sequence.kv_tokens
-            self._parked.append(sequence)
-        while batch.size < desired and self._parked and self._room_for(self._parked[-1]):
-            sequence = self._parked.pop()
-            self._kv_tokens += sequence.kv_tokens
-            batch.join(sequence, self._number)
-        while batch.size + self._hidden_pending + len(self._parked) < desired:
-            prompt, output = background.draw()
-            sequence = self._new_hidden(prompt, output, now_ns)
-            sequence.state = "waiting"
-            self._waiting[sequence.job_id] = sequence
-            self._hidden_pending += 1
-
-    def _warm_start(self, background: Background, start_ns: int) -> None:
-        """Fill the batch to its target with sequences in the middle of their decode, as far as they fit."""
-        for _ in range(background.desired(start_ns)):
-            prompt, output, generated = background.draw_running()
-            sequence = self._new_hidden(prompt, output, start_ns)
-            sequence.prefilled, sequence.generated = prompt, generated
-            if not self._room_for(sequence):
-                return
-            self._kv_tokens += sequence.kv_tokens
-            self._batch.join(sequence, 0)
-
-    def _new_hidden(self, prompt_tokens: int, output_tokens: int, now_ns: int) -> Sequence:
-        self._hidden_count += 1
-        return Sequence(-self._hidden_count, prompt_tokens, output_tokens, now_ns, hidden=True)
+        self._trim_at = len(self._history) + _TRIM_STEPS
 
 
-def _totals(chunks: list[tuple[Sequence, int]]) -> tuple[int, int, float]:
-    """Prefilled tokens, tokens cached before them, and query-key pairs, over all chunks of a step."""
-    tokens = cached = 0
-    pairs = 0.0
-    for sequence, count in chunks:
-        tokens += count
-        cached += sequence.prefilled
-        pairs += count * (sequence.prefilled + 0.5 * count)
-    return tokens, cached, pairs
+def _memory(limits: Limits, cache: PrefixCache | None, store: PrefixStore | None) -> KvMemory:
+    if cache is not None and cache.tokens is not None and store is None:
+        store = PrefixStore(cache.block_tokens, cache.tokens)
+    return KvMemory(
+        limits.kv_tokens,
+        by_need=limits.when_kv_is_full == "preempt",
+        block_tokens=0 if cache is None else cache.block_tokens,
+        store=store,
+    )
+
+
+def _started(sequence: Sequence) -> Started:
+    return Started(
+        job_id=sequence.job_id,
+        submitted_ns=sequence.submitted_ns,
+        admitted_ns=sequence.admitted_ns,
+        first_token_ns=sequence.first_token_ns or 0,
+        cached_tokens=sequence.cached_tokens,
+    )
+
+
+def _token_ns(sequence: Sequence, ended_ns: int) -> NDArray[np.int64]:
+    """Instants of all tokens, or of the first and the last one where the rest was not kept."""
+    if len(sequence.stints) > 1:
+        return np.concatenate(sequence.stints)
+    if sequence.stints:
+        return sequence.stints[0]
+    ends_ns = [sequence.first_token_ns or 0, ended_ns]
+    return np.array(ends_ns[: sequence.output_tokens], dtype=np.int64)

@@ -41,13 +41,14 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     job: Job
     submitted_ns: int
     token_ns: NDArray[np.int64]
-    """Instant of each output token, ``job.output_tokens`` of them; the first one is TTFT's."""
+    """Instant of each output token, ``job.output_tokens`` of them; the first one is TTFT's. An engine that
+    does not keep tokens gives the first and the last instant only."""
     admitted_ns: int
     cached_tokens: int = 0
     steps: int
     """Steps from the one that brought its first token to the one that brought its last."""
     mean_batch: float
-    """Sequences that decoded in a step, mean over those steps."""
+    """Sequences that decoded in a step, mean over those in which it did; 0 if one token was all it got."""
     preemptions: int = 0
 
     @property
@@ -68,7 +69,7 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     started_ns: int
     ended_ns: int
     decode_sequences: int
-    """B: sequences that were decoding when the step began."""
+    """B: sequences that it decodes; those that stand still while prompts are prefilled are not in it."""
     context_tokens: int
     """S: the sum of their contexts at that instant."""
     prefill_tokens: int
@@ -82,13 +83,14 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Sequences decoding or being prefilled, after it."""
     waiting: int
     kv_tokens: int
-    """KV that running sequences hold or have reserved, after it."""
+    """KV that running sequences hold or have reserved, after it; what they share counts once."""
     cached_kv_tokens: int = 0
     """KV beside that which the prefix cache keeps and would give up."""
     emitted: tuple[int, ...]
-    """Own jobs that got tokens at ``ended_ns``, in the order they began to decode."""
+    """Own jobs that got tokens at ``ended_ns``, in the order they began to decode; none from an engine that
+    does not keep tokens."""
     emitted_tokens: tuple[int, ...] | None = None
-    """How many each of them got; None: one each."""
+    """How many each of them got; None: one each, without speculation."""
     started: tuple[Started, ...] = ()
     """Own jobs that got their first token."""
     finished: tuple[Finished, ...]

@@ -1,10 +1,12 @@
-"""From a server's configuration to the engines that play its tiers. Pure."""
+"""From a tier's configuration to the engine that plays it. Pure."""
 
 from mockserver import config as server_config
 from mockserver import roofline
 from mockserver.background import Background, Lengths
 from mockserver.config import ServerConfig, TierConfig
 from mockserver.engine import Engine, Limits
+from mockserver.prefix_store import PrefixStore
+from mockserver.roofline import Law
 
 
 def engines(config: ServerConfig, *, seed: int | None = None, start_ns: int = 0) -> dict[str, Engine]:
@@ -13,24 +15,49 @@ def engines(config: ServerConfig, *, seed: int | None = None, start_ns: int = 0)
     return {tier.name: engine(config, tier, seed=chosen, start_ns=start_ns) for tier in config.tiers}
 
 
-def engine(config: ServerConfig, tier: TierConfig, *, seed: int, start_ns: int = 0) -> Engine:
-    """The engine of one tier. Tiers of one seed are independent of each other: their names enter the seed."""
+def engine(
+    config: ServerConfig,
+    tier: TierConfig,
+    *,
+    seed: int,
+    start_ns: int = 0,
+    prefix_store: PrefixStore | None = None,
+    keep_tokens: bool = True,
+) -> Engine:
+    """The engine of one tier. Tiers of one seed are independent of each other: their names enter the seed.
+
+    ``prefix_store`` is the one that tiers share whose prefix cache says so; see ``Engine`` for what comes of
+    ``keep_tokens``.
+    """
     law = roofline.law(server_config.deployment_of(config, tier))
-    limits = Limits(
-        max_batch=tier.max_batch,
-        step_tokens=tier.step_budget_tokens,
-        prefill_tokens=tier.prefill_tokens,
-        kv_tokens=roofline.kv_capacity_tokens(law),
-    )
     salt = f"{seed}/{tier.name}"
     return Engine(
         roofline.step_function(law),
-        limits,
+        limits(tier, law),
         background=_background(config, tier, salt, start_ns),
         ingest_ns=round(config.ingest_s * 1e9),
         noise_ratio=tier.noise_ratio,
         seed=salt,
         start_ns=start_ns,
+        speculation=tier.speculation,
+        prefix_cache=tier.prefix_cache,
+        prefix_store=prefix_store,
+        keep_tokens=keep_tokens,
+    )
+
+
+def limits(tier: TierConfig, law: Law) -> Limits:
+    """What bounds the steps of a tier; its default step budget has room for what is drafted, too."""
+    drafted = tier.max_batch * tier.speculation.draft_tokens if tier.speculation else 0
+    return Limits(
+        max_batch=tier.max_batch,
+        step_tokens=tier.step_tokens or tier.step_budget_tokens + drafted,
+        prefill_tokens=tier.prefill_tokens,
+        kv_tokens=tier.kv_tokens or roofline.kv_capacity_tokens(law),
+        batching=tier.batching,
+        batch_wait_ns=round(tier.batch_wait_s * 1e9),
+        prefill=tier.prefill,
+        when_kv_is_full=tier.when_kv_is_full,
     )
 
 

@@ -63,7 +63,7 @@ def plain(steps: list[tuple[str, StepDone]]) -> list[object]:
         (
             name,
             msgspec.structs.replace(step, finished=()),
-            [(d.job, d.token_ns.tolist()) for d in step.finished],
+            [(d.job.id, d.token_ns.tolist()) for d in step.finished],
         )
         for name, step in steps
     ]
