@@ -218,6 +218,7 @@ def _over_limit(tier: TierConfig, short: Shortage, model: str) -> RefusedError:
             429,
             f"{said}and this request asks for {short.asked}, more than can be saved up",
             kind="rate_limited",
+            param=short.what,
             code="rate_limit_exceeded",
         )
     wait_s = short.wait_ns / 1e9
@@ -225,6 +226,7 @@ def _over_limit(tier: TierConfig, short: Shortage, model: str) -> RefusedError:
         429,
         f"{said}of which {short.asked} are free in {wait_s:.3f} s",
         kind="rate_limited",
+        param=short.what,
         code="rate_limit_exceeded",
         retry_after_s=wait_s,
     )
