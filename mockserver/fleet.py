@@ -1,8 +1,9 @@
 """All engines of a server: tiers, their replicas behind a balancer, tiers that share another's engines. Pure.
 
-Engines advance together, in the order of their wakeups, before anything is submitted or cancelled: what a
-balancer or a shared cache sees is how things stand at that instant, whoever polls and however late. Only an
-engine that has something to do is touched: a step costs O(log engines).
+All engines have come to an instant before anything is submitted or cancelled at it: what a balancer sees is
+how things stand then, whoever polls and however late. Engines that remember prefixes together take their
+steps one by one in the order of their ends. Only an engine that has something to do is touched: a step costs
+O(log engines) at most.
 
 An engine is called by its tier, ``standard``, or where there are several ``standard/0``, ``standard/1``, …
 """
@@ -19,6 +20,7 @@ from mockserver.balancer import Balancer, balancer
 from mockserver.config import ServerConfig, TierConfig
 from mockserver.engine import Engine
 from mockserver.job import Job, StepDone
+from mockserver.prefix_store import PrefixStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,14 @@ class Fleet:
     """``submit``, ``cancel``, ``advance``, ``wakeup_ns``, as of one engine. Ids of jobs are unique in it.
 
     ``seed`` overrides the configuration's. Every engine is warm at ``start_ns``, with a seed of its own.
+    Without ``keep_tokens`` nobody hears of single tokens (``Engine``), which is quicker.
     """
 
-    def __init__(self, config: ServerConfig, *, seed: int | None = None, start_ns: int = 0) -> None:
+    def __init__(
+        self, config: ServerConfig, *, seed: int | None = None, start_ns: int = 0, keep_tokens: bool = True
+    ) -> None:
         chosen = config.seed if seed is None else seed
+        self._keep_tokens, self._store = keep_tokens, _shared_store(config)
         self.engines = dict[str, Engine]()
         self._entries: dict[str, _Entry] = {}
         groups: dict[str, _Group] = {}
@@ -131,7 +137,7 @@ class Fleet:
         Nor past one that brings a token to one of the ``watched`` jobs.
         """
         if limit_ns > self._now_ns:
-            self._run_until(limit_ns, to_finish=True, watched=watched)
+            self._step_by_step(limit_ns, watched, to_finish=True)
         return self.advance(min(limit_ns, self._now_ns))
 
     def wakeup_ns(self, *, watched: bool = False) -> int | None:
@@ -148,16 +154,34 @@ class Fleet:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
-    def _run_until(
-        self, now_ns: int, *, to_finish: bool = False, watched: Collection[int] = frozenset()
-    ) -> None:
-        """Let engines take their steps up to ``now_ns``, or up to the first that matters to somebody."""
+    def _run_until(self, now_ns: int) -> None:
+        """Let engines take their steps up to ``now_ns``: each by itself, unless one sees what others do."""
         if now_ns < self._now_ns:
             raise ValueError(f"time runs backwards: {now_ns} after {self._now_ns}")
-        due, wakeups, engines = self._due, self._wakeups, self._list
+        if self._store is not None:
+            self._step_by_step(now_ns)
+        self._now_ns, due = now_ns, self._due
+        ended: list[tuple[int, int, StepDone]] = []
+        engines = 0
         while due and due[0][0] <= now_ns:
+            at_ns, number = heapq.heappop(due)
+            if self._wakeups[number] == at_ns:  # else it says what was so once
+                engines += 1
+                ended += [(step.ended_ns, number, step) for step in self._list[number].advance(now_ns)]
+                self._schedule(number)
+        if engines > 1:
+            ended.sort(key=_end_and_number)
+        for _, number, step in ended:
+            self._book(number, step)
+
+    def _step_by_step(
+        self, limit_ns: int, watched: Collection[int] = frozenset(), *, to_finish: bool = False
+    ) -> None:
+        """Let engines take their steps in the order of their ends, perhaps to the first that matters."""
+        due, wakeups, engines = self._due, self._wakeups, self._list
+        while due and due[0][0] <= limit_ns:
             at_ns, number = due[0]
-            if wakeups[number] != at_ns:  # it says what was so once
+            if wakeups[number] != at_ns:
                 heapq.heappop(due)
                 continue
             steps = engines[number].advance(at_ns)
@@ -166,22 +190,20 @@ class Fleet:
                 heapq.heappop(due)
             else:
                 heapq.heapreplace(due, (wakeup_ns, number))
-            if self._book(number, steps, watched) and to_finish:
+            matters = False
+            for step in steps:
+                matters |= self._book(number, step, watched)
+            if matters and to_finish:
                 self._now_ns = at_ns
                 return
-        self._now_ns = now_ns
+        self._now_ns = limit_ns
 
-    def _book(self, number: int, steps: list[StepDone], watched: Collection[int]) -> bool:
-        """Keep steps until they are asked for; whether a job finished in them or a watched one grew."""
-        matters = False
-        for step in steps:
-            self._done.append((self._names[number], step))
-            for finished in step.finished:
-                self._forget(finished.job.id)
-                matters = True
-            if watched and not matters:
-                matters = any(job_id in watched for job_id in step.emitted)
-        return matters
+    def _book(self, number: int, step: StepDone, watched: Collection[int] = frozenset()) -> bool:
+        """Keep a step until it is asked for; whether a job finished in it or a watched one grew."""
+        self._done.append((self._names[number], step))
+        for finished in step.finished:
+            self._forget(finished.job.id)
+        return bool(step.finished) or (bool(watched) and any(job_id in watched for job_id in step.emitted))
 
     def _forget(self, job_id: int) -> None:
         tier_name, number = self._where.pop(job_id)
@@ -203,16 +225,38 @@ class Fleet:
         for replica in range(tier.replicas):
             name = tier.name if tier.replicas == 1 else f"{tier.name}/{replica}"
             named = msgspec.structs.replace(tier, name=name)
-            self.engines[name] = tiers.engine(config, named, seed=seed, start_ns=start_ns)
+            self.engines[name] = tiers.engine(
+                config,
+                named,
+                seed=seed,
+                start_ns=start_ns,
+                prefix_store=self._store if _is_shared(tier) else None,
+                keep_tokens=self._keep_tokens,
+            )
         return _Group(first, balancer(tier.balancer, tier.replicas, f"{seed}/{tier.name}"))
 
 
 def _entry(tier: TierConfig, owner: TierConfig, group: _Group) -> _Entry:
-    cache = owner.prefix_cache
-    shared = cache is not None and cache.shared
     return _Entry(
         group=group,
         priority=tier.priority,
-        namespace="" if shared else tier.name,
-        caches=cache is not None,
+        namespace="" if _is_shared(owner) else tier.name,
+        caches=owner.prefix_cache is not None,
     )
+
+
+def _is_shared(tier: TierConfig) -> bool:
+    return tier.prefix_cache is not None and tier.prefix_cache.shared
+
+
+def _shared_store(config: ServerConfig) -> PrefixStore | None:
+    """What tiers with engines of their own remember together, if any do; all of them say the same of it."""
+    for tier in config.tiers:
+        cache = tier.prefix_cache
+        if tier.shares is None and cache is not None and cache.shared and cache.tokens is not None:
+            return PrefixStore(cache.block_tokens, cache.tokens)
+    return None
+
+
+def _end_and_number(ended: tuple[int, int, StepDone]) -> tuple[int, int]:
+    return ended[:2]

@@ -64,8 +64,23 @@ class _Cut:
     job: Job
     submitted_ns: int
     after_tokens: int
+    tokens_per_event: int
     token_ns: list[int] = field(default_factory=list)
+    """Of tokens whose event was sent; the others are lost with it."""
+    gathered_ns: list[int] = field(default_factory=list)
     started: Started | None = None
+
+    def grows(self, count: int, now_ns: int) -> bool:
+        """Take in so many tokens more; whether that sends an event which is one too many."""
+        self.gathered_ns += [now_ns] * count
+        tokens = len(self.token_ns) + len(self.gathered_ns)
+        if len(self.gathered_ns) < self.tokens_per_event and tokens < self.job.output_tokens:
+            return False
+        if tokens > self.after_tokens:
+            return True
+        self.token_ns += self.gathered_ns
+        self.gathered_ns.clear()
+        return False
 
     def finished(self, cut_ns: int) -> Finished:
         """What there was when it was dropped."""
@@ -103,17 +118,25 @@ class VirtualServer:
         self._cuts: dict[int, _Cut] = {}
         self._finished: deque[Finished] = deque()
 
-    def submit(self, tier_name: str, job: Job, now_ns: int, *, cut_after_tokens: int | None = None) -> None:
+    def submit(
+        self,
+        tier_name: str,
+        job: Job,
+        now_ns: int,
+        *,
+        cut_after_tokens: int | None = None,
+        tokens_per_event: int = 1,
+    ) -> None:
         """Hand a request to a tier at ``now_ns``, its arrival at the server.
 
-        With ``cut_after_tokens`` it is dropped at the instant at which its next token after so many comes.
-        Raises KeyError for an unknown tier and ValueError for an instant that has passed, an id in use or a
-        job that can never run.
+        With ``cut_after_tokens`` it is dropped at the instant of the first event that would take it past so
+        many; an event gathers ``tokens_per_event`` tokens at least. Raises KeyError for an unknown tier and
+        ValueError for an instant that has passed, an id in use or a job that can never run.
         """
         engine_name = self.fleet.submit(tier_name, job, now_ns)
         self._tiers[job.id] = tier_name
         if cut_after_tokens is not None:
-            self._cuts[job.id] = _Cut(tier_name, engine_name, job, now_ns, cut_after_tokens)
+            self._cuts[job.id] = _Cut(tier_name, engine_name, job, now_ns, cut_after_tokens, tokens_per_event)
 
     def cancel(self, tier_name: str, job_id: int, now_ns: int) -> bool:
         """Drop a request, as when its client hangs up; False if it is not there any more."""
@@ -159,9 +182,7 @@ class VirtualServer:
             if cut is None:
                 continue
             count = 1 if step.emitted_tokens is None else step.emitted_tokens[place]
-            room = cut.after_tokens - len(cut.token_ns)
-            cut.token_ns += [step.ended_ns] * min(count, room)
-            if count > room:
+            if cut.grows(count, step.ended_ns):
                 self.fleet.cancel(cut.tier, job_id, step.ended_ns)
                 del self._tiers[job_id], self._cuts[job_id]
                 self._finished.append(cut.finished(step.ended_ns))

@@ -170,3 +170,15 @@ def test_a_job_that_is_cut_has_what_it_had_and_ends_when_its_next_token_would_ha
     assert (last.job_id, last.cut_ns, len(last.token_ns)) == (2, None, 40)
     assert cut.next_finish(20 * S) is None
     assert cut.fleet.own_jobs == 0
+
+
+@pytest.mark.parametrize(("after", "sent"), [(0, 0), (3, 0), (4, 4), (9, 8), (17, 16), (19, 16)])
+def test_an_event_that_holds_a_token_too_many_is_not_sent_and_nothing_after_it(after: int, sent: int) -> None:
+    whole, cut = VirtualServer(FAST, 1), VirtualServer(FAST, 1)
+    whole.submit("fast", Job(1, 300, 18), 0)
+    cut.submit("fast", Job(1, 300, 18), 0, cut_after_tokens=min(after, 17), tokens_per_event=4)
+    first, dropped = whole.next_finish(10 * S), cut.next_finish(10 * S)
+    assert first is not None
+    assert dropped is not None
+    assert dropped.token_ns.tolist() == first.token_ns[:sent].tolist()
+    assert dropped.cut_ns == first.token_ns[min(sent + 4, 18) - 1]
