@@ -1,210 +1,323 @@
-"""The mock server over HTTP: OpenAI's chat completions, models, health and metrics, on aiohttp.
+"""The mock server's routes: which API a request speaks, who serves it, and what becomes of its response.
 
-Tokens are written straight to the connections' transports, those of all streams in one tick of the engine
-driver; aiohttp frames the head and the end of a response and does everything else.
+No coroutines: a request is answered by calls that the connection, the engines and the clock make.
 """
 
-import asyncio
-import importlib
-import importlib.util
-import signal
-import socket
+import math
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from hashlib import blake2b
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+import msgspec
 
-from mockserver import tiers, wire_openai
+from mockserver import (
+    faults,
+    metrics_text,
+    stream,
+    wire_anthropic,
+    wire_chat,
+    wire_completions,
+    wire_models,
+    wire_responses,
+)
+from mockserver.answering import Answering
+from mockserver.ask import Ask, Dialect, Placed, RefusedError
 from mockserver.config import ServerConfig
-from mockserver.engine import Job, StepDone
-from mockserver.metrics import ServerMetrics
-from mockserver.realtime import RealTime
-from mockserver.wire_openai import ApiError, Reply
-from tierscope.errors import BadInputError
+from mockserver.connection import Connection, Cork
+from mockserver.desk import Desk
+from mockserver.dispatch import Dispatch, StepSink
+from mockserver.faults import Struck
+from mockserver.http_request import HttpRequest
+from mockserver.http_response import JSON, head
+from mockserver.outlet import Timing
+from mockserver.stream import How, Response, Streamed, Whole
 
-_MAX_UNSENT_BYTES = 16 * 2**20  # a client that falls further behind with reading is cut off
-_SSE_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+DIALECTS: dict[str, Dialect] = {
+    "/v1/chat/completions": wire_chat.DIALECT,
+    "/v1/completions": wire_completions.DIALECT,
+    "/v1/responses": wire_responses.DIALECT,
+    "/v1/messages": wire_anthropic.DIALECT,
+}
+_COUNT_TOKENS = "/v1/messages/count_tokens"
+_MODELS = "/v1/models"
 
 
-class _Stream:
-    """One response in the making: what a token does to its connection."""
+@dataclass(slots=True)
+class _Request:
+    """A request that an API read, on its way."""
 
-    def __init__(self, reply: Reply, transport: asyncio.Transport | None, *, chunked: bool) -> None:
-        self.reply, self._transport, self._chunked = reply, transport, chunked
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def token(self) -> None:
-        if self._transport is not None:
-            self._write(self._transport, self.reply.token_event())
-
-    def finish(self) -> None:
-        if self._transport is not None:
-            self._write(self._transport, self.reply.last_events())
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def _write(self, transport: asyncio.Transport, data: bytes) -> None:
-        if transport.is_closing():
-            return
-        transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
-        if transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
-            transport.abort()
+    http: HttpRequest
+    connection: Connection
+    dialect: Dialect
+    id: str
+    arrived_ns: int
+    ask: Ask
+    struck: Struck
+    placed: Placed
+    job_ids: list[int] = field(default_factory=list)
 
 
 class Server:
-    """Routes of one mock server, and the streams in flight."""
+    """Routes of one mock server. ``start`` it on a running event loop; ``say`` tells its operator."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        step_log: StepSink | None = None,
+        say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+    ) -> None:
         self.config = config
-        engines = tiers.engines(config)
-        capacities = {name: engine.limits.kv_tokens for name, engine in engines.items()}
-        self._metrics = ServerMetrics(config.model_name, capacities)
-        self._registry = CollectorRegistry()
-        self._registry.register(self._metrics)
-        self._clock = RealTime(engines, self._on_step)
-        self._streams: dict[int, _Stream] = {}
-        self._jobs = 0
+        self._cork = Cork()
+        self._desk = Desk(config)
+        self.dispatch = Dispatch(config, self._cork, step_log)
+        self._clock, self._metrics = self.dispatch.clock, self.dispatch.metrics
         self._created_unix_s = int(time.time())
+        self._say = say
+        self._timing: Timing
+        self._received = self._asks = 0
+        self._late = self.dispatch.lateness.verdict(0)
+        self._get = {
+            "/health": self._health,
+            "/metrics": self._exposition,
+            _MODELS: self._models,
+        }
 
-    def application(self) -> web.Application:
-        """The aiohttp application; its engines run from start-up to clean-up."""
-        app = web.Application(client_max_size=self.config.max_body_bytes, middlewares=[_errors_as_openai])
-        app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/health", self._health)
-        app.router.add_get("/metrics", self._exposition)
-        app.cleanup_ctx.append(self._running)
-        return app
-
-    async def _running(self, _app: web.Application) -> AsyncIterator[None]:
+    def start(self, timing: Timing) -> None:
+        """Let time begin."""
+        self._timing = timing
         self._clock.start()
-        yield
+
+    def stop(self) -> None:
+        """Let time end."""
         self._clock.stop()
 
-    def _on_step(self, tier_name: str, step: StepDone, lag_ns: int) -> None:
-        self._metrics.on_step(tier_name, step, lag_ns)
-        streams = self._streams
-        for job_id in step.emitted:
-            if (stream := streams.get(job_id)) is not None:  # None: its client hung up after this step
-                stream.token()
-        for finished in step.finished:
-            if (stream := streams.pop(finished.job.id, None)) is not None:
-                self._metrics.on_end(tier_name, stream.reply.admitted.finish_reason)
-                stream.finish()
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        admitted = wire_openai.admit(wire_openai.parse(await request.read()), self.config)
-        job_id, self._jobs = self._jobs, self._jobs + 1
-        reply = Reply(admitted, self.config, job_id=job_id, created_unix_s=int(time.time()))
-        headers = {"X-Request-Id": request.headers.get("X-Request-Id", reply.request_id)}
-        if not admitted.stream:
-            await self._serve(_Stream(reply, None, chunked=False))
-            return web.Response(body=reply.body(), content_type="application/json", headers=headers)
-        response = web.StreamResponse(headers={**_SSE_HEADERS, **headers})
-        await response.prepare(request)
-        await response.write(reply.role_event())
-        chunked = request.version >= (1, 1)
-        await self._serve(_Stream(reply, request.transport, chunked=chunked))
-        await response.write_eof()
-        return response
-
-    async def _serve(self, stream: _Stream) -> None:
-        """Run a stream to its end; a client that hangs up cancels this, and with it the job."""
-        admitted, job_id = stream.reply.admitted, stream.reply.job_id
-        job = Job(job_id, admitted.prompt_tokens, admitted.output_tokens)
-        self._streams[job_id] = stream
-        try:
-            self._clock.submit(admitted.tier.name, job)
-            await stream.done
-        finally:
-            if self._streams.pop(job_id, None) is not None:
-                self._clock.cancel(admitted.tier.name, job_id)
-                self._metrics.on_end(admitted.tier.name, "abort")
-
-    async def _models(self, _request: web.Request) -> web.Response:
-        body = wire_openai.models_body(self.config, self._created_unix_s)
-        return web.Response(body=body, content_type="application/json")
-
-    async def _health(self, _request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
-
-    async def _exposition(self, _request: web.Request) -> web.Response:
-        self._clock.tick()
-        return web.Response(
-            body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+    def connection(self) -> Connection:
+        """What serves a client that has connected."""
+        return Connection(
+            self,
+            self._cork,
+            max_body_bytes=self.config.max_body_bytes,
+            body_timeout_s=self.config.body_timeout_s,
         )
 
+    def check_lateness(self) -> None:
+        """Say so once for each window in which this host was too slow; to be called about once a second."""
+        late = self.dispatch.lateness.verdict(self._clock.now_ns())
+        if late is not None and late is not self._late:
+            self._say(f"{self.config.name}: {late}")
+        self._late = late
+        self._metrics.set_late(late=late is not None)
 
-def serve(config: ServerConfig, *, host: str, port: int, ready: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGINT or SIGTERM; ``ready`` gets the URL once the port is open (0: any free one).
+    def handle(self, request: HttpRequest, connection: Connection) -> None:
+        """Answer a request, at once or when its tokens are there."""
+        try:
+            if (dialect := DIALECTS.get(request.path)) is not None:
+                _only(request, "POST")
+                self._ask(dialect, request, connection)
+            elif request.path == _COUNT_TOKENS:
+                _only(request, "POST")
+                names = wire_anthropic.models_of(self.config)
+                body = wire_anthropic.count_tokens(
+                    request.body, request.headers, wire=self.config.wire, models=names
+                )
+                self._reply(request, connection, 200, body, {"content-type": JSON})
+            else:
+                self._answer_get(request, connection)
+        except RefusedError as refusal:
+            self._refuse(refusal, request, connection)
 
-    Raises BadInputError, in one line, if the address cannot be bound.
-    """
-    listener = _listen(host, port)
-    with listener, asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(config, listener, ready))
+    def refuse(
+        self, refusal: RefusedError, path: str, headers: dict[str, str], connection: Connection
+    ) -> None:
+        """Write the answer to what is no whole request; the connection closes after it."""
+        self._metrics.on_refusal("", refusal.status)
+        body = _dialect_of(path, headers).refusal_body(refusal, self._new_id())
+        told = {"content-type": JSON, "content-length": str(len(body)), "connection": "close"}
+        connection.write(head(refusal.status, told) + body)
+
+    def _ask(self, dialect: Dialect, request: HttpRequest, connection: Connection) -> None:
+        """Place a request and have its response begin, now or when a limit or a fault lets it."""
+        arrived_ns, request_id = self._clock.now_ns(), self._new_id()
+        ask = dialect.parse(request.body, request.headers, self.config.wire)
+        number, self._asks = self._asks, self._asks + 1
+        tier = self._desk.requested(ask.model, ask.service_tier, ask.speed)
+        struck = faults.struck(
+            self.config.faults,
+            seed=self.config.seed,
+            number=number,
+            tier=tier.name,
+            arrived_ns=arrived_ns,
+        )
+        for kind in struck.kinds:
+            self._metrics.on_fault(kind)
+        try:
+            if struck.http_error is not None:
+                raise stream.fault_refusal(struck.http_error)
+            placed = self._desk.place(ask, arrived_ns)
+        except RefusedError as refusal:
+            self._refuse(refusal, request, connection, ask=ask, tier_name=tier.name, request_id=request_id)
+            return
+        self._metrics.on_request(placed.tier.name, max_tokens=ask.max_tokens, choices=ask.choices)
+        if placed.tier is not placed.requested:
+            self._metrics.on_downgrade(placed.requested.name, placed.tier.name)
+        taken = _Request(request, connection, dialect, request_id, arrived_ns, ask, struck, placed)
+        response = self._response(taken)
+        connection.on_hang_up = response.gone
+        held_ns = placed.wait_ns + round(struck.delay_s * 1e9)
+        if held_ns:
+            self._clock.call_at(arrived_ns + held_ns, lambda: self._begin(taken, response))
+        else:
+            self._begin(taken, response)
+
+    def _response(self, taken: _Request) -> Response:
+        placed, config = taken.placed, self.config
+        voice = taken.dialect.voice(
+            placed, wire=config.wire, request_id=taken.id, created_unix_s=int(time.time())
+        )
+        answering = Answering(placed, caches=self.dispatch.caches(placed.tier), truth=config.wire.truth)
+
+        def on_over(how: How) -> None:
+            self._over(taken, answering, how)
+
+        if not taken.ask.stream:
+            return Whole(
+                voice, answering, taken.connection, self._timing, struck=taken.struck, on_over=on_over
+            )
+        return Streamed(
+            voice,
+            answering,
+            taken.connection,
+            self._timing,
+            wire=config.wire,
+            struck=taken.struck,
+            chunks=taken.http.chunks,
+            on_over=on_over,
+        )
+
+    def _begin(self, taken: _Request, response: Response) -> None:
+        """Hand the jobs in and send the head, unless the client has gone meanwhile."""
+        if response.is_over:
+            return
+        taken.job_ids = self.dispatch.submit(taken.placed, response)
+        response.begin(lambda: self._headers(taken))
+
+    def _over(self, taken: _Request, answering: Answering, how: How) -> None:
+        """A response has ended: give back what it did not use, count it, and go on with the connection."""
+        placed = taken.placed
+        dropped = self.dispatch.drop(placed.tier.name, taken.job_ids)
+        generated = answering.total_tokens if answering.over else answering.generated_tokens
+        self._desk.settle(placed, generated, self._clock.now_ns(), cached_tokens=answering.cached_tokens)
+        reasons = ["abort" if how == "gone" else "error"] * len(placed.answers)
+        if how == "done" or (answering.over and not dropped):
+            reasons = [answer.finish for answer in placed.answers]
+        for reason in reasons:
+            self._metrics.on_end(placed.tier.name, reason)
+        if how != "gone":
+            ends_itself = taken.http.chunks or not taken.ask.stream
+            taken.connection.answered(keep=taken.http.keep_alive and ends_itself)
+
+    def _headers(self, taken: _Request) -> dict[str, str]:
+        """What the head of a served response tells."""
+        now_ns, requested = self._clock.now_ns(), taken.placed.requested
+        told = taken.dialect.headers(
+            taken.id, self._desk.quotas(requested, now_ns), taken.ask.speed, int(time.time())
+        )
+        if taken.dialect is not wire_anthropic.DIALECT:
+            told["openai-processing-ms"] = str(round((now_ns - taken.arrived_ns) / 1e6))
+        return {**told, **_every(taken.http)}
+
+    def _refuse(
+        self,
+        refusal: RefusedError,
+        request: HttpRequest,
+        connection: Connection,
+        *,
+        ask: Ask | None = None,
+        tier_name: str = "",
+        request_id: str = "",
+    ) -> None:
+        """Answer what is not served, in the shape of the API that was spoken to."""
+        self._metrics.on_refusal(tier_name, refusal.status)
+        dialect, request_id = _dialect_of(request.path, request.headers), request_id or self._new_id()
+        quotas, speed = (), None
+        if ask is not None:
+            tier = self._desk.requested(ask.model, ask.service_tier, ask.speed)
+            quotas, speed = self._desk.quotas(tier, self._clock.now_ns()), ask.speed
+        told = dialect.headers(request_id, quotas, speed, int(time.time()))
+        if refusal.retry_after_s is not None:
+            told["retry-after"] = str(math.ceil(refusal.retry_after_s))
+        if refusal.status == 405:
+            told["allow"] = "POST" if request.path in (*DIALECTS, _COUNT_TOKENS) else "GET, HEAD"
+        told["content-type"] = JSON
+        self._reply(request, connection, refusal.status, dialect.refusal_body(refusal, request_id), told)
+
+    def _answer_get(self, request: HttpRequest, connection: Connection) -> None:
+        """Answer what is not asked of a model."""
+        model = request.path.removeprefix(f"{_MODELS}/")
+        answer = self._get.get(request.path)
+        if answer is None and (model == request.path or not model):
+            raise RefusedError(404, f"There is nothing at {request.path}", kind="not_found")
+        _only(request, "GET", "HEAD")
+        body, content_type = self._model(request, model) if answer is None else answer(request)
+        self._reply(request, connection, 200, body, {"content-type": content_type})
+
+    def _reply(
+        self, request: HttpRequest, connection: Connection, status: int, body: bytes, told: dict[str, str]
+    ) -> None:
+        told = {**told, "content-length": str(len(body)), **_every(request)}
+        connection.write(head(status, told) + (b"" if request.method == "HEAD" else body))
+        connection.answered(keep=request.keep_alive)
+
+    def _models(self, request: HttpRequest) -> tuple[bytes, str]:
+        wire = wire_anthropic if "anthropic-version" in request.headers else wire_models
+        return wire.models_body(self.config, self._created_unix_s), JSON
+
+    def _model(self, request: HttpRequest, name: str) -> tuple[bytes, str]:
+        wire = wire_anthropic if "anthropic-version" in request.headers else wire_models
+        return wire.model_body(self.config, name, self._created_unix_s), JSON
+
+    def _health(self, _request: HttpRequest) -> tuple[bytes, str]:
+        self.check_lateness()
+        late = self._late
+        if late is None:
+            return msgspec.json.encode({"status": "ok"}), JSON
+        figures = msgspec.to_builtins(late)
+        return msgspec.json.encode({"status": "late", "message": str(late), "late": figures}), JSON
+
+    def _exposition(self, _request: HttpRequest) -> tuple[bytes, str]:
+        self._clock.tick()
+        self.check_lateness()
+        return self._metrics.page(), metrics_text.CONTENT_TYPE
+
+    def _new_id(self) -> str:
+        """The id of the next request: 24 hexadecimal digits that follow from the seed and its number."""
+        number, self._received = self._received, self._received + 1
+        return blake2b(f"{self.config.seed}/{number}".encode(), digest_size=12).hexdigest()
 
 
-async def _serve(config: ServerConfig, listener: socket.socket, ready: Callable[[str], None] | None) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    runner = web.AppRunner(
-        Server(config).application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0
-    )
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener, backlog=1024).start()
-        if ready is not None:
-            ready(_url(listener))
-        await stopping.wait()
-    finally:
-        await runner.cleanup()
+def _only(request: HttpRequest, *methods: str) -> None:
+    if request.method not in methods:
+        told = f"{request.method} is not allowed at {request.path}; expected {' or '.join(methods)}"
+        raise RefusedError(405, told, kind="method")
 
 
-@web.middleware
-async def _errors_as_openai(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Answer refusals, ours and aiohttp's, in OpenAI's error shape."""
-    try:
-        return await handler(request)
-    except ApiError as error:
-        refusal = error
-    except ConnectionError:  # the client is gone: nobody is there to be answered, and nothing of ours failed
-        return web.Response(status=499)
-    except web.HTTPRequestEntityTooLarge as error:
-        refusal = ApiError(413, f"The body is too large: {error.text or error.reason}")
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        refusal = ApiError(error.status, f"{error.reason}: {request.method} {request.path}")
-    body = wire_openai.error_body(refusal)
-    return web.Response(status=refusal.status, body=body, content_type="application/json")
+def _dialect_of(path: str, headers: dict[str, str]) -> Dialect:
+    """In whose words a path is refused."""
+    if path in DIALECTS:
+        return DIALECTS[path]
+    anthropic = path.startswith("/v1/messages") or "anthropic-version" in headers
+    return wire_anthropic.DIALECT if anthropic else wire_chat.DIALECT
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    if not 0 <= port <= 65535:
-        raise BadInputError(f"--port: {port} is not allowed; expected 0 to 65535")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (while")[0]  # the address is named already
-        raise BadInputError(f"--host, --port: {host}:{port} cannot be listened on: {reason}") from error
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Use uvloop where it is installed; it is not a dependency."""
-    if importlib.util.find_spec("uvloop") is None:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-    return factory
+def _every(request: HttpRequest) -> dict[str, str]:
+    """Fields of every head."""
+    told = {"date": formatdate(usegmt=True)}
+    if not request.keep_alive:
+        told["connection"] = "close"
+    elif not request.chunks:
+        told["connection"] = "keep-alive"
+    return told

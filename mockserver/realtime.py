@@ -5,26 +5,34 @@ submissions replayed in virtual time, at the stamps that ``submit`` returned, gi
 """
 
 import asyncio
+import heapq
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from mockserver.engine import Engine, Job, StepDone
+from mockserver.fleet import Fleet
+from mockserver.job import Job, StepDone
 from mockserver.timer import Timer
 
-_UNWATCHED_NS = 100_000_000  # a tier that serves nobody of ours is looked at this often
+_UNWATCHED_NS = 100_000_000  # engines that serve nobody of ours are looked at this often
+
+Steps = list[tuple[str, StepDone]]
 
 
 class RealTime:
-    """Advances engines as their steps end and hands every step to ``on_step(tier_name, step, lag_ns)``.
+    """Advances a fleet as its steps end and hands them to ``on_steps``, with their engines' names.
 
-    Instants are ns since ``start``; engines must have been made with ``start_ns=0``. ``lag_ns`` is how long
-    after its end the step was handed over. Not thread-safe: everything happens on the event loop.
+    Usually that is one step; where the host is late, several. Instants are ns since ``start``; the fleet must
+    have been made with ``start_ns=0``. Not thread-safe: everything happens on the event loop.
     """
 
-    def __init__(self, engines: Mapping[str, Engine], on_step: Callable[[str, StepDone, int], None]) -> None:
-        self._engines, self._on_step = dict(engines), on_step
+    def __init__(self, fleet: Fleet, on_steps: Callable[[Steps], None]) -> None:
+        self._fleet, self._on_steps = fleet, on_steps
         self._zero_ns = 0
         self._timer: Timer | None = None
+        self._calls: list[tuple[int, int, Callable[[], None]]] = []
+        self._called = 0
+        self.engine_ns = 0
+        """Time spent in the engines so far."""
 
     def start(self) -> None:
         """Begin: this instant is zero. Needs a running event loop."""
@@ -45,26 +53,36 @@ class RealTime:
     def submit(self, tier_name: str, job: Job) -> int:
         """Hand in a job now; returns the instant that counts as its submission."""
         now_ns = self.now_ns()
-        self._engines[tier_name].submit(job, now_ns)
+        self._fleet.submit(tier_name, job, now_ns)
         self._set_timer(now_ns)
         return now_ns
 
     def cancel(self, tier_name: str, job_id: int) -> int | None:
         """Drop a job now; returns the instant, None if it had already ended."""
         now_ns = self.now_ns()
-        return now_ns if self._engines[tier_name].cancel(job_id, now_ns) else None
+        return now_ns if self._fleet.cancel(tier_name, job_id, now_ns) else None
+
+    def call_at(self, at_ns: int, callback: Callable[[], None]) -> None:
+        """Call back at an instant, with the precision of steps; those of one instant in their order."""
+        self._called += 1
+        heapq.heappush(self._calls, (at_ns, self._called, callback))
 
     def tick(self) -> None:
-        """Hand over every step that has ended, of all tiers; then sleep until the next one that matters."""
+        """Hand over every step that has ended, of all engines; then sleep until the next one that matters."""
         now_ns = self.now_ns()
-        for tier_name, engine in self._engines.items():
-            for step in engine.advance(now_ns):
-                self._on_step(tier_name, step, now_ns - step.ended_ns)
+        while self._calls and self._calls[0][0] <= now_ns:
+            heapq.heappop(self._calls)[2]()
+        steps = self._fleet.advance(now_ns)
+        self.engine_ns += self.now_ns() - now_ns
+        if steps:
+            self._on_steps(steps)
         self._set_timer(now_ns)
 
     def _set_timer(self, now_ns: int) -> None:
         if self._timer is None:
             return
-        wakeups = [engine.wakeup_ns() for engine in self._engines.values() if engine.own_jobs]
-        due_ns = min((at_ns for at_ns in wakeups if at_ns is not None), default=now_ns + _UNWATCHED_NS)
-        self._timer.set(self._zero_ns + min(due_ns, now_ns + _UNWATCHED_NS))
+        due_ns = self._fleet.wakeup_ns(watched=True)
+        at_ns = now_ns + _UNWATCHED_NS if due_ns is None else min(due_ns, now_ns + _UNWATCHED_NS)
+        if self._calls:
+            at_ns = min(at_ns, self._calls[0][0])
+        self._timer.set(self._zero_ns + at_ns)

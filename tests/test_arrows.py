@@ -65,7 +65,13 @@ MAY: dict[str, set[str]] = {
     "mockserver.metrics": {"prometheus_client"},
     "mockserver.step_table": {"pyarrow"},
     "mockserver.step_log": {"pyarrow"},
-    "mockserver.app": {"aiohttp", "prometheus_client"},
+    "mockserver.http_request": {"httptools"},
+    "mockserver.connection": {"httptools"},
+    "mockserver.outlet": {"httptools"},
+    "mockserver.stream": {"httptools"},
+    "mockserver.dispatch": {"httptools", "prometheus_client"},
+    "mockserver.app": {"httptools", "prometheus_client"},
+    "mockserver.serving": {"httptools", "prometheus_client"},
 }
 # Modules of the front door that all rooms share.
 SHARED = {"tierscope." + name for name in ("errors", "typedtoml", "prices", "wholefile")}

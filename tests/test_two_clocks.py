@@ -8,12 +8,27 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from mockserver import config, tiers
-from mockserver.engine import Job, StepDone
-from mockserver.realtime import RealTime
+from mockserver import config
+from mockserver.config import ServerConfig
+from mockserver.fleet import Fleet
+from mockserver.job import Job, StepDone
+from mockserver.realtime import RealTime, Steps
+from mockserver.tier_config import PrefixCache, Speculation
 from mockserver.virtual import VirtualServer
 
-CONFIG = config.load("fast-tier", seed=11)
+PLAIN = config.load("fast-tier", seed=11)
+
+
+def crowded() -> ServerConfig:
+    """Replicas, a tier that shares them, a prefix cache, preemption, speculation."""
+    standard, fast = PLAIN.tiers
+    cache = PrefixCache(block_tokens=16)
+    one = msgspec.structs.replace(standard, replicas=2, prefix_cache=cache, max_batch=64)
+    two = msgspec.structs.replace(fast, speculation=Speculation(), when_kv_is_full="preempt")
+    three = msgspec.structs.replace(
+        config.TierConfig(name="urgent", shares="standard", priority=5), service_tiers=("urgent",)
+    )
+    return msgspec.structs.replace(PLAIN, tiers=(one, two, three))
 
 
 @dataclass
@@ -25,19 +40,22 @@ class Played:
     lags_ns: list[int] = field(default_factory=list)
 
 
-async def play(*, seed: int, hold_up_s: float) -> Played:
+async def play(server_config: ServerConfig, *, seed: int, hold_up_s: float) -> Played:
     """Submit and cancel at odd moments for about a second, with the event loop held up now and then."""
-    rng, played = random.Random(seed), Played(steps={tier.name: [] for tier in CONFIG.tiers})
+    fleet = Fleet(server_config)
+    rng, played = random.Random(seed), Played(steps={name: [] for name in fleet.engines})
 
-    def on_step(tier_name: str, step: StepDone, lag_ns: int) -> None:
-        played.steps[tier_name].append(step)
-        played.lags_ns.append(lag_ns)
+    def on_steps(steps: Steps) -> None:
+        for engine_name, step in steps:
+            played.steps[engine_name].append(step)
+            played.lags_ns.append(clock.now_ns() - step.ended_ns)
 
-    clock = RealTime(tiers.engines(CONFIG), on_step)
+    clock = RealTime(fleet, on_steps)
     clock.start()
     for number in range(40):
-        tier_name = rng.choice(CONFIG.tiers).name
-        job = Job(number, rng.choice([50, 700, 9000]), rng.randint(1, 20))
+        tier_name = rng.choice(server_config.tiers).name
+        blocks = tuple(range(rng.randint(0, 3)))
+        job = Job(number, rng.choice([50, 700, 9000]), rng.randint(1, 20), blocks=blocks)
         played.asked.append((clock.submit(tier_name, job), tier_name, job, number))
         await asyncio.sleep(rng.random() * 0.04)
         if rng.random() < 0.3:
@@ -51,9 +69,9 @@ async def play(*, seed: int, hold_up_s: float) -> Played:
     return played
 
 
-def replay(played: Played) -> dict[str, list[StepDone]]:
-    steps: dict[str, list[StepDone]] = {tier.name: [] for tier in CONFIG.tiers}
-    server = VirtualServer(CONFIG, on_step=lambda name, step: steps[name].append(step))
+def replay(server_config: ServerConfig, played: Played) -> dict[str, list[StepDone]]:
+    steps: dict[str, list[StepDone]] = {name: [] for name in played.steps}
+    server = VirtualServer(server_config, on_step=lambda name, step: steps[name].append(step))
     for at_ns, tier_name, job, job_id in played.asked:
         while server.next_finish(at_ns) is not None:
             pass
@@ -73,21 +91,24 @@ def told(steps: list[StepDone]) -> list[object]:
     return [plain, ends]
 
 
+@pytest.mark.parametrize("server_config", [PLAIN, crowded()], ids=["two tiers", "all at once"])
 @pytest.mark.parametrize("hold_up_s", [0.0, 0.03])
-def test_a_real_time_run_replayed_in_virtual_time_gives_the_same_events(hold_up_s: float) -> None:
-    played = asyncio.run(play(seed=int(hold_up_s * 1000), hold_up_s=hold_up_s))
-    again = replay(played)
+def test_a_real_time_run_replayed_in_virtual_time_gives_the_same_events(
+    server_config: ServerConfig, hold_up_s: float
+) -> None:
+    played = asyncio.run(play(server_config, seed=int(hold_up_s * 1000), hold_up_s=hold_up_s))
+    again = replay(server_config, played)
     assert sum(len(step.finished) for steps in played.steps.values() for step in steps) >= 3
-    for tier_name, steps in played.steps.items():
+    for engine_name, steps in played.steps.items():
         assert len(steps) > 20
-        assert told(steps) == told(again[tier_name])
+        assert told(steps) == told(again[engine_name])
 
 
 def test_no_step_is_handed_over_before_it_has_ended() -> None:
-    played = asyncio.run(play(seed=3, hold_up_s=0.0))
+    played = asyncio.run(play(PLAIN, seed=3, hold_up_s=0.0))
     assert min(played.lags_ns) >= 0
 
 
 def test_being_held_up_shows_in_the_lag() -> None:
-    played = asyncio.run(play(seed=4, hold_up_s=0.05))
+    played = asyncio.run(play(PLAIN, seed=4, hold_up_s=0.05))
     assert max(played.lags_ns) > 20_000_000

@@ -93,18 +93,25 @@ def serve(
     profile: Annotated[str, typer.Argument(help="A shipped profile's name or a TOML file.")] = "fast-tier",
     port: Port = 8000,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", callback=_within(0, 2**63 - 1), help="Overrides the profile's seed."),
+    ] = None,
+    step_log: Annotated[
+        Path | None, typer.Option(help="Parquet file for every step of the engines (docs/truth.md).")
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print the law's numbers and exit.")] = False,
 ) -> None:
-    """Run the mock server: OpenAI chat on http://HOST:PORT/v1, its own truth on /metrics.
+    """Run the mock server: OpenAI's and Anthropic's APIs at http://HOST:PORT/v1, its own truth on /metrics.
 
-    Example: tierscope serve fast-tier --port 8000
+    Example: tierscope serve fast-tier --port 8000 --step-log steps.parquet
     """
     from tierscope.serve import explain_profile, serve_profile
 
     if explain:
         explain_profile(profile)
     else:
-        serve_profile(profile, host=host, port=port)
+        serve_profile(profile, host=host, port=port, seed=seed, step_log=step_log)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})

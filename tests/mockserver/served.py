@@ -6,34 +6,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 
-from aiohttp import web
-
-from mockserver.app import Server
+from mockserver import serving
 from mockserver.config import ServerConfig
 
 
 @contextmanager
 def served(config: ServerConfig) -> Iterator[str]:
     """Serve ``config`` while the context lasts; gives the URL."""
-    url: SimpleQueue[str] = SimpleQueue()
-    stop: SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = SimpleQueue()
+    started: SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = SimpleQueue()
+    listener = serving.listen("127.0.0.1", 0)
+    url = serving.url_of(listener)
 
     async def main() -> None:
-        runner = web.AppRunner(Server(config).application(), handler_cancellation=True)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
         stopping = asyncio.Event()
-        stop.put((asyncio.get_running_loop(), stopping))
-        url.put(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        await stopping.wait()
-        await runner.cleanup()
+        async with serving.open_server(config, listener):
+            started.put((asyncio.get_running_loop(), stopping))
+            await stopping.wait()
 
-    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    def run() -> None:
+        with listener, asyncio.Runner(loop_factory=serving.loop_factory()) as runner:
+            runner.run(main())
+
+    thread = threading.Thread(target=run)
     thread.start()
-    loop, stopping = stop.get(timeout=30)
+    loop, stopping = started.get(timeout=30)
     try:
-        yield url.get(timeout=30)
+        yield url
     finally:
         loop.call_soon_threadsafe(stopping.set)
         thread.join(30)

@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiohttp import ClientSession, web
-from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
+from aiohttp import ClientSession, ClientTimeout
 from prometheus_client.parser import text_string_to_metric_families
 
-from mockserver import app, config
-from mockserver.app import Server
+from mockserver import config, serving
 from mockserver.config import ServerConfig
+from tests.mockserver.served import served
 from tierscope.errors import BadInputError
 
 CONFIG = config.load("fast-tier")
 CHAT = "/v1/chat/completions"
-Client = TestClient[Any, Any]
+ANTHROPIC = {"anthropic-version": "2023-06-01"}
+APIS = {CHAT: {}, "/v1/completions": {}, "/v1/responses": {}, "/v1/messages": ANTHROPIC}
 
 
 def ask(words: int = 3, **fields: Any) -> dict[str, Any]:
@@ -27,18 +27,31 @@ def ask(words: int = 3, **fields: Any) -> dict[str, Any]:
     return {"model": "mock", "messages": [{"role": "user", "content": content}], "max_tokens": 5, **fields}
 
 
-def with_client(body: Callable[[Client], Awaitable[None]], server_config: ServerConfig = CONFIG) -> None:
-    """Run ``body`` with a client of a fresh server on a free port of loopback."""
+def ask_of(path: str, words: int = 3, **fields: Any) -> dict[str, Any]:
+    """The same request in the words of any of the APIs."""
+    asked, content = ask(words, **fields), " ".join(["word"] * words)
+    if path == "/v1/completions":
+        return {"prompt": content} | {key: value for key, value in asked.items() if key != "messages"}
+    if path == "/v1/responses":
+        kept = {key: value for key, value in asked.items() if key not in ("messages", "max_tokens")}
+        return {"input": content, "max_output_tokens": asked["max_tokens"], **kept}
+    return asked
 
-    async def main() -> None:
-        server = TestServer(Server(server_config).application())
-        async with TestClient(server) as client:
+
+def with_client(
+    body: Callable[[ClientSession], Awaitable[None]], server_config: ServerConfig = CONFIG
+) -> None:
+    """Run ``body`` with a client of a fresh server."""
+
+    async def main(url: str) -> None:
+        async with ClientSession(url, timeout=ClientTimeout(60)) as client:
             await body(client)
 
-    asyncio.run(main())
+    with served(server_config) as url:
+        asyncio.run(main(url))
 
 
-async def samples(client: Client) -> dict[tuple[str, str], float]:
+async def samples(client: ClientSession) -> dict[tuple[str, str], float]:
     """Values of /metrics by sample name and tier; of several, the sum."""
     exposition = await (await client.get("/metrics")).text()
     values: dict[tuple[str, str], float] = {}
@@ -50,14 +63,13 @@ async def samples(client: Client) -> dict[tuple[str, str], float]:
 
 
 def test_a_stream_brings_a_role_then_tokens_then_usage_then_the_end() -> None:
-    async def body(client: Client) -> None:
+    async def body(client: ClientSession) -> None:
         options = {"include_usage": True}
         response = await client.post(
             CHAT, json=ask(9, stream=True, stream_options=options, service_tier="fast")
         )
         assert response.status == 200
         assert response.content_type == "text/event-stream"
-        assert response.headers["X-Request-Id"].startswith("chatcmpl-")
         events = [line[6:] for line in (await response.text()).splitlines() if line.startswith("data: ")]
         assert events[-1] == "[DONE]"
         chunks = [json.loads(event) for event in events[:-1]]
@@ -71,26 +83,28 @@ def test_a_stream_brings_a_role_then_tokens_then_usage_then_the_end() -> None:
     with_client(body)
 
 
-def test_a_connection_serves_one_stream_after_the_other() -> None:
-    async def body(client: Client) -> None:
-        for _ in range(3):
-            response = await client.post(CHAT, json=ask(stream=True))
-            assert (await response.text()).endswith("data: [DONE]\n\n")
-        assert (await client.post(CHAT, json=ask())).status == 200
+def test_a_connection_serves_one_answer_after_the_other_of_every_api() -> None:
+    async def body(client: ClientSession) -> None:
+        for path, headers in APIS.items():
+            for streamed in (True, False, True):
+                response = await client.post(path, json=ask_of(path, stream=streamed), headers=headers)
+                said = await response.text()
+                assert response.status == 200, said
+                assert said.endswith("\n\n") is streamed
 
     with_client(body)
 
 
 def test_streams_side_by_side_do_not_mix() -> None:
-    async def body(client: Client) -> None:
+    async def body(client: ClientSession) -> None:
         async def one(number: int) -> tuple[str, str]:
             response = await client.post(CHAT, json=ask(50, stream=True, max_tokens=10 + number))
             lines = (await response.text()).splitlines()
             chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-            said = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks)
+            said = "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks)
             assert len({chunk["id"] for chunk in chunks}) == 1
             assert len(said.split()) == 10 + number
-            return chunks[0]["id"], response.headers["X-Request-Id"]
+            return chunks[0]["id"].partition("-")[2], response.headers["X-Request-Id"].partition("_")[2]
 
         ids = await asyncio.gather(*(one(number) for number in range(20)))
         assert len(set(ids)) == 20
@@ -99,21 +113,46 @@ def test_streams_side_by_side_do_not_mix() -> None:
     with_client(body)
 
 
+def test_choices_and_prompts_are_jobs_of_their_own_whose_tokens_all_arrive() -> None:
+    async def body(client: ClientSession) -> None:
+        asked = {"model": "mock", "prompt": ["a b", "c d e"], "n": 2, "max_tokens": 6}
+        whole = await (await client.post("/v1/completions", json=asked)).json()
+        assert whole["usage"]["prompt_tokens"] == 5
+        assert whole["usage"]["completion_tokens"] == 24
+        response = await client.post("/v1/completions", json={**asked, "stream": True})
+        lines = (await response.text()).splitlines()
+        said = ["", "", "", ""]
+        for line in lines:
+            for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else ():
+                said[choice["index"]] += choice["text"]
+        assert said == [choice["text"] for choice in whole["choices"]]
+        told = await samples(client)
+        assert told["vllm:request_success_total", "standard"] == 8
+
+    with_client(body)
+
+
 def test_raw_bytes_are_chunked_as_http_wants_them_and_old_clients_get_none() -> None:
-    async def body(client: Client) -> None:
+    with served(CONFIG) as url:
         sent = json.dumps(ask(stream=True)).encode()
         for version, chunked in (("1.1", True), ("1.0", False)):
-            reader, writer = await asyncio.open_connection(client.host, client.port)
             fields = f"Host: x\r\nConnection: close\r\nContent-Length: {len(sent)}\r\n\r\n"
-            writer.write(f"POST {CHAT} HTTP/{version}\r\n{fields}".encode() + sent)
-            answer = await reader.read()
-            writer.close()
+            answer = talk(url, f"POST {CHAT} HTTP/{version}\r\n{fields}".encode() + sent)
             head_bytes, _, rest = answer.partition(b"\r\n\r\n")
             assert (b"transfer-encoding: chunked" in head_bytes.lower()) is chunked
             assert unchunked(rest) if chunked else rest.startswith(b"data: {")
             assert (unchunked(rest) if chunked else rest).endswith(b"data: [DONE]\n\n")
 
-    with_client(body)
+
+def talk(url: str, sent: bytes) -> bytes:
+    """Send bytes, and read until the server closes."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as sock:
+        sock.sendall(sent)
+        received = b""
+        while data := sock.recv(65536):
+            received += data
+    return received
 
 
 def unchunked(data: bytes) -> bytes:
@@ -131,48 +170,76 @@ def unchunked(data: bytes) -> bytes:
 
 
 def test_whole_answers_models_and_health() -> None:
-    async def body(client: Client) -> None:
+    async def body(client: ClientSession) -> None:
         answer = await (await client.post(CHAT, json=ask(4))).json()
         assert answer["usage"] == {**answer["usage"], "prompt_tokens": 4, "completion_tokens": 5}
         models = await (await client.get("/v1/models")).json()
         assert [model["id"] for model in models["data"]] == ["mock"]
-        assert (await client.get("/health")).status == 200
+        assert (await (await client.get("/v1/models/mock")).json())["object"] == "model"
+        theirs = await (await client.get("/v1/models", headers=ANTHROPIC)).json()
+        assert [model["type"] for model in theirs["data"]] == ["model"]
+        assert await (await client.get("/health")).json() == {"status": "ok"}
+        head = await client.head("/health")
+        assert (head.status, await head.read()) == (200, b"")
+        counted = await client.post("/v1/messages/count_tokens", json=ask(7), headers=ANTHROPIC)
+        assert await counted.json() == {"input_tokens": 7}
 
     with_client(body)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "data", "status"),
-    [
-        ("POST", CHAT, b"{", 400),
-        ("POST", CHAT, json.dumps(ask(model="x")).encode(), 404),
-        ("POST", CHAT, json.dumps(ask(stream=True, max_tokens=200_000)).encode(), 400),
-        ("POST", CHAT, b" " * 5000, 413),
-        ("GET", CHAT, None, 405),
-        ("GET", "/v2/nothing", None, 404),
-    ],
-)
-def test_every_refusal_has_openais_shape(method: str, path: str, data: bytes | None, status: int) -> None:
-    async def body(client: Client) -> None:
-        response = await client.request(method, path, data=data)
-        assert response.status == status
-        assert response.content_type == "application/json"
-        assert set((await response.json())["error"]) == {"message", "type", "param", "code"}
+REFUSALS: list[tuple[str, str, bytes | None, int]] = [
+    ("POST", CHAT, b"{", 400),
+    ("POST", CHAT, json.dumps(ask(model="x")).encode(), 404),
+    ("POST", CHAT, json.dumps(ask(stream=True, max_tokens=200_000)).encode(), 400),
+    ("POST", CHAT, b" " * 5000, 413),
+    ("GET", CHAT, None, 405),
+    ("DELETE", "/v1/models", None, 405),
+    ("GET", "/v2/nothing", None, 404),
+    ("GET", "/v1/models/nobody", None, 404),
+    ("POST", "/v1/completions", b"[]", 400),
+    ("POST", "/v1/responses", b"{}", 400),
+    ("POST", "/v1/messages", b"{", 400),
+    ("POST", "/v1/messages", json.dumps(ask(model="x")).encode(), 404),
+    ("POST", "/v1/messages", b" " * 5000, 413),
+    ("GET", "/v1/messages", None, 405),
+    ("GET", "/v1/messages/count_tokens", None, 405),
+    ("POST", "/v1/messages/nothing", b"", 404),
+]
+
+
+def test_every_refusal_has_the_shape_of_the_api_that_was_spoken_to() -> None:
+    async def body(client: ClientSession) -> None:
+        for method, path, data, status in REFUSALS:
+            anthropic = path.startswith("/v1/messages")
+            response = await client.request(method, path, data=data, headers=ANTHROPIC if anthropic else {})
+            assert (method, path, response.status) == (method, path, status)
+            assert response.content_type == "application/json"
+            told = await response.json()
+            if anthropic:
+                assert (told["type"], set(told["error"])) == ("error", {"type", "message"})
+                assert told["request_id"] == response.headers.get("request-id", told["request_id"])
+            else:
+                assert set(told["error"]) == {"message", "type", "param", "code"}
+            assert (status == 405) is ("allow" in response.headers)
 
     with_client(body, msgspec.structs.replace(CONFIG, max_body_bytes=4096))
 
 
-def test_a_client_that_hangs_up_frees_its_place() -> None:
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_client_that_hangs_up_frees_its_place(streamed: bool) -> None:
     alone = msgspec.structs.replace(
         CONFIG, tiers=(msgspec.structs.replace(CONFIG.tiers[1], max_batch=1, target_batch=0),)
     )
 
-    async def body(client: Client) -> None:
-        async with ClientSession() as session:
-            url = str(client.make_url(CHAT))
-            response = await session.post(url, json=ask(stream=True, max_tokens=100_000))
+    async def body(client: ClientSession) -> None:
+        asking = asyncio.create_task(client.post(CHAT, json=ask(stream=streamed, max_tokens=100_000)))
+        if streamed:  # in the middle of a stream that would last many minutes
+            response = await asking
             await response.content.readuntil(b"content")
-            response.close()  # in the middle of a stream that would last many minutes
+            response.close()
+        else:
+            await asyncio.sleep(0.2)
+            asking.cancel()
         answer = await asyncio.wait_for(client.post(CHAT, json=ask()), timeout=20)
         assert answer.status == 200
         told = await samples(client)
@@ -183,7 +250,7 @@ def test_a_client_that_hangs_up_frees_its_place() -> None:
 
 
 def test_metrics_tell_the_batch_that_the_profile_promises() -> None:
-    async def body(client: Client) -> None:
+    async def body(client: ClientSession) -> None:
         before = await samples(client)
         await asyncio.gather(*(client.post(CHAT, json=ask(max_tokens=40)) for _ in range(4)))
         after = await samples(client)
@@ -214,20 +281,12 @@ def test_a_port_in_use_is_refused_in_one_line() -> None:
         with pytest.raises(
             BadInputError, match=rf"--host, --port: 127\.0\.0\.1:{port} cannot be listened on: [A-Za-z ]+$"
         ):
-            app.serve(CONFIG, host="127.0.0.1", port=port)
+            serving.serve(CONFIG, host="127.0.0.1", port=port)
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("no-such-host.invalid", 0)])
 def test_an_address_that_cannot_be_is_refused_in_one_line(host: str, port: int) -> None:
     with pytest.raises(BadInputError) as refused:
-        app.serve(CONFIG, host=host, port=port)
+        serving.serve(CONFIG, host=host, port=port)
     assert "\n" not in str(refused.value)
     assert str(port) in str(refused.value)
-
-
-def test_a_client_that_is_gone_before_its_answer_is_no_error_of_the_server() -> None:
-    async def gone(_: web.Request) -> web.StreamResponse:
-        raise ConnectionResetError("Cannot write to closing transport")
-
-    request = make_mocked_request("POST", "/v1/chat/completions")
-    assert asyncio.run(app._errors_as_openai(request, gone)).status == 499
