@@ -15,7 +15,8 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Choices = Annotated[int, Meta(ge=1, le=128)]
 _Sequence = Annotated[str, Meta(min_length=1, max_length=1000)]
-Stop = _Sequence | Annotated[list[_Sequence], Meta(max_length=4)]
+Stop = _Sequence | Annotated[list[_Sequence], Meta(max_length=64)]
+_STRICT_STOPS = 4  # the vendor's bound; engines have none
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -46,11 +47,15 @@ def words_of(content: Content) -> str:
     return "\n".join(part.text or part.refusal or "" for part in content)
 
 
-def stops(stop: Stop | None) -> tuple[str, ...]:
-    """The stop sequences, however they were given."""
+def stops(stop: Stop | None, *, strict: bool) -> tuple[str, ...]:
+    """The stop sequences, however they were given; a strict server raises RefusedError for more than four."""
     if stop is None:
         return ()
-    return (stop,) if isinstance(stop, str) else tuple(stop)
+    found = (stop,) if isinstance(stop, str) else tuple(stop)
+    if strict and len(found) > _STRICT_STOPS:
+        message = f"Invalid value for 'stop': {len(found)} sequences; expected at most {_STRICT_STOPS}"
+        raise RefusedError(400, message, param="stop")
+    return found
 
 
 def options(found: StreamOptions | None, stream: bool | None) -> StreamOptions:

@@ -163,7 +163,7 @@ class Chat:
             obfuscation=how.include_obfuscation is not False,
             service_tier=request.service_tier,
             seed=request.seed,
-            stop=stops(request.stop),
+            stop=stops(request.stop, strict=wire.refuse_unknown),
             ignore_eos=bool(request.ignore_eos),
             tool=forced_tool(request.tool_choice, functions),
             reasoning=None if request.reasoning_effort is None else request.reasoning_effort != "none",

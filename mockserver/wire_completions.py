@@ -112,7 +112,7 @@ class Completions:
             obfuscation=how.include_obfuscation is not False,
             service_tier=request.service_tier,
             seed=request.seed,
-            stop=stops(request.stop),
+            stop=stops(request.stop, strict=wire.refuse_unknown),
             ignore_eos=bool(request.ignore_eos),
             reasoning=False,
         )

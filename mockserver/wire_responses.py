@@ -158,7 +158,7 @@ class Responses:
             obfuscation=how.include_obfuscation is not False,
             service_tier=request.service_tier,
             seed=request.seed,
-            stop=stops(request.stop),
+            stop=stops(request.stop, strict=wire.refuse_unknown),
             ignore_eos=bool(request.ignore_eos),
             tool=forced_tool(request.tool_choice, functions),
             reasoning=None if effort is None else effort != "none",

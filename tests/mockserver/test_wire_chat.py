@@ -294,7 +294,7 @@ def test_fields_mean_what_the_vendor_says(fields: dict[str, Any], expected: Ask 
         (asked(stream="yes"), "stream", "expected bool"),
         (asked(n=0), "n", ">= 1"),
         (asked(n=129), "n", "<= 128"),
-        (asked(stop=["a", "b", "c", "d", "e"]), "stop", "length <= 4"),
+        (asked(stop=["a"] * 65), "stop", "length <= 64"),
         (asked(stop=""), "stop", "length >= 1"),
         (asked(seed="x"), "seed", "expected int"),
         (asked(temperature=3), "temperature", "<= 2"),
@@ -334,7 +334,12 @@ def test_a_strict_server_refuses_what_the_vendor_does_not_have() -> None:
         assert (refused.value.param, refused.value.code) == (field, "unknown_parameter")
     with pytest.raises(RefusedError, match=r"Unknown parameter: 'stream_options\.continuous_usage_stats'"):
         parsed(strict, stream=True, stream_options={"continuous_usage_stats": True})
-    parsed(strict, temperature=1, seed=1, stream=True, stream_options={"include_usage": True})
+    with pytest.raises(RefusedError, match="5 sequences; expected at most 4"):
+        parsed(strict, stop=list("abcde"))
+    assert parsed(stop=list("abcde")).stop == tuple("abcde")
+    parsed(
+        strict, stop=list("abcd"), temperature=1, seed=1, stream=True, stream_options={"include_usage": True}
+    )
 
 
 def test_what_a_strict_server_knows_is_what_the_vendors_types_know() -> None:
