@@ -20,7 +20,6 @@ from loadtest.plan import Api, Closed, Plan, Stage, Target, Tier, Workload
 from loadtest.records import RequestRecord
 from loadtest.request_bytes import RequestBuilder
 from loadtest.wire import WIRES
-from loadtest.workload import Request
 from mockserver import config, speech, wire_anthropic, wire_chat, wire_completions, wire_responses
 from mockserver.ask import Dialect, Placed, RefusedError, Usage, Voice
 from mockserver.desk import Desk
@@ -90,7 +89,7 @@ class Conversation:
         )
         self.target = Target(url="http://h:1", model=CONFIG.model_name, api=api)
         source = workload.open_source(plan)
-        self.request: Request = source.request(0, 0, index=0)
+        self.request = source.request(0, 0, index=0)
         builder = RequestBuilder(plan, self.target, key="k", run_id="r")
         head, _, self.body = builder.build(self.request, source.says(self.request)).partition(b"\r\n\r\n")
         lines = (line.partition(": ") for line in head.decode().split("\r\n")[1:])
