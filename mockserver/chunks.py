@@ -1,7 +1,7 @@
 """Answers in chunks, as OpenAI's chat and completions stream them, and as one body. Pure.
 
 An event costs one concatenation: everything around its words is built once for each run of a choice. Padding
-and running usage differ from event to event; voices that have them take the slower way.
+and running usage, where there are any, differ from event to event and are put behind it.
 """
 
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class Shape(Protocol):
 
 @dataclass(slots=True)
 class _Choice:
-    """How far a choice is. ``at`` counts its tokens; up to ``plain_until`` one concatenation does."""
+    """How far a choice is. ``at`` counts its tokens; up to ``plain_until`` nothing but words changes."""
 
     answer: Answer
     runs: tuple[Run, ...]
@@ -63,7 +63,7 @@ class _Choice:
     run: int = 0
     run_from: int = 0
     frames: dict[bool, tuple[bytes, bytes]] = field(default_factory=dict)
-    """Around the words of the running run: those of its first event, and those of the others."""
+    """What stands around the words of the run it is in: of its first event, and of the others."""
 
 
 class ChunkVoice:
@@ -83,6 +83,7 @@ class ChunkVoice:
             self._common["service_tier"] = placed.echoed_service_tier
         self._padded = wire.obfuscation and ask.obfuscation
         self._running = wire.running_usage or (ask.include_usage and ask.running_usage)
+        self._alike = not (self._padded or self._running)
         self._tail = b',"usage":null}\n\n' if ask.include_usage else b"}\n\n"
         self._sent_tokens = self._prompt_tokens = 0
         self._choices: list[_Choice] = []
@@ -111,8 +112,11 @@ class ChunkVoice:
         if end > state.plain_until:
             return self._turn(choice, state, end)
         state.at = end
-        pieces = state.pieces
-        return state.before + (pieces[at] if count == 1 else b"".join(pieces[at:end])) + state.after
+        piece = state.pieces[at] if count == 1 else b"".join(state.pieces[at:end])
+        if self._alike:
+            return state.before + piece + state.after
+        self._sent_tokens += count
+        return state.before + piece + state.after + self._changing(state, at)
 
     def choice_end(self, choice: int) -> bytes:
         """The chunk with the finish reason."""
@@ -151,7 +155,7 @@ class ChunkVoice:
         return msgspec.json.encode(whole)
 
     def _turn(self, index: int, state: _Choice, end: int) -> bytes:
-        """Tokens that begin a run, or go past one, or whose events all differ."""
+        """Tokens that begin a run, or go past one, or add nothing."""
         if end > len(state.pieces):
             raise ValueError(f"choice {index}: {end} tokens asked for, it has {len(state.pieces)}")
         events = []
@@ -174,13 +178,12 @@ class ChunkVoice:
         if not piece and not first:
             return b""
         before, after = self._frame(index, state, run, first)
-        if self._padded or self._running:
-            return before + piece + after + self._changing(state, at)
         if first:
             state.before, state.after = self._frame(index, state, run, False)
-            state.after += self._tail
+            if self._alike:
+                state.after += self._tail
             state.plain_until = state.run_from + speech.whole_pieces(run)
-        return before + piece + after + self._tail
+        return before + piece + after + self._changing(state, at)
 
     def _frame(self, index: int, state: _Choice, run: Run, first: bool) -> tuple[bytes, bytes]:
         """What stands around the words of a run, up to the end of ``choices``."""
@@ -194,7 +197,9 @@ class ChunkVoice:
         return state.frames[first]
 
     def _changing(self, state: _Choice, at: int) -> bytes:
-        """The end of a chunk that differs from the next one's: padding, usage so far."""
+        """The end of a chunk, which may differ from the next one's: padding, usage so far."""
+        if self._alike:
+            return self._tail
         padding = b""
         if self._padded:
             padding = b',"obfuscation":"' + obfuscation.padding(state.answer.key, at) + b'"'
@@ -210,8 +215,7 @@ class ChunkVoice:
     def _event(self, choice: dict[str, Any]) -> bytes:
         """The event of a choice that brings no token."""
         state = self._choices[choice["index"]]
-        end = self._changing(state, -1 - state.at) if self._padded or self._running else self._tail
-        return self._open(choice) + end
+        return self._open(choice) + self._changing(state, -1 - state.at)
 
     def _open(self, choice: dict[str, Any]) -> bytes:
         """A chunk without what follows its choices."""

@@ -60,6 +60,8 @@ class ResponsesVoice:
         self._events = number + 1
         pieces = self._pieces
         piece = pieces[at] if count == 1 else b"".join(pieces[at:end])
+        if self._padded:
+            piece += self._padding(at)
         return self._before + b"%d" % number + self._between + piece + self._after
 
     def choice_end(self, choice: int) -> bytes:  # noqa: ARG002
@@ -94,7 +96,7 @@ class ResponsesVoice:
         return msgspec.json.encode(self._response(status, self._items(), usage))
 
     def _turn(self, choice: int, end: int) -> bytes:
-        """Tokens that begin an item, or go past one, or whose events all differ."""
+        """Tokens that begin an item, or go past one, or add nothing."""
         if choice or end > len(self._pieces):
             raise ValueError(f"choice {choice}: {end} tokens asked for, there is one of {len(self._pieces)}")
         events = []
@@ -121,11 +123,13 @@ class ResponsesVoice:
         if not piece:
             return b""
         number, self._events = self._events, self._events + 1
-        after = self._after
         if self._padded:
-            padding = obfuscation.padding(self._answer.key, at)
-            after = after.removesuffix(b"}\n\n") + b',"obfuscation":"' + padding + b'"}\n\n'
-        return self._before + b"%d" % number + self._between + piece + after
+            piece += self._padding(at)
+        return self._before + b"%d" % number + self._between + piece + self._after
+
+    def _padding(self, at: int) -> bytes:
+        """The end of the words and, as the next field, what hides their length."""
+        return b'","obfuscation":"' + obfuscation.padding(self._answer.key, at)
 
     def _surround(self, run: Run) -> None:
         """Make what stands around number and words of the item's deltas."""
@@ -136,8 +140,7 @@ class ResponsesVoice:
         between, after = told.rsplit(_ESCAPED_MARK, 1)
         self._before = f'event: {name}\ndata: {{"type":"{name}","sequence_number":'.encode()
         self._between, self._after = b"," + between[1:], after + b"\n\n"
-        if not self._padded:
-            self._plain_until = self._run_from + speech.whole_pieces(run)
+        self._plain_until = self._run_from + speech.whole_pieces(run)
 
     def _added(self, place: int) -> bytes:
         """The events that begin an item."""
