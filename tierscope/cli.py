@@ -279,6 +279,56 @@ def simulate(
 
 
 @app.command()
+def capacity(
+    trace: Annotated[
+        Path, typer.Argument(help="A published trace: Azure, BurstGPT, Mooncake, Qwen-Bailian.")
+    ],
+    profile: Annotated[str, typer.Option(help="A shipped profile's name or a TOML file.")],
+    ttft_s: Annotated[
+        float, typer.Option(callback=_within(0.001, 3600), help="Most seconds to the first token.")
+    ],
+    tpot_s: Annotated[
+        float, typer.Option(callback=_within(0.0001, 60), help="Most seconds for each further token.")
+    ],
+    tier: Annotated[str | None, typer.Option(help="Which tier serves it; default: the first.")] = None,
+    goodput: Annotated[
+        float, typer.Option(callback=_within(0.01, 1), help="Share of the requests to keep both.")
+    ] = 0.99,
+    replicas: Annotated[str, typer.Option(help="Where to look: LOW..HIGH.")] = "1..64",
+    trace_format: Annotated[
+        str | None, typer.Option("--format", help="azure, mooncake, qwen or burstgpt; default: as it looks.")
+    ] = None,
+    scale: Annotated[
+        float, typer.Option(callback=_within(0.001, 1000), help="Times the trace's own rate.")
+    ] = 1.0,
+    limit: Annotated[
+        int | None,
+        typer.Option(callback=_within(1, 100_000_000), help="Use the first so many requests only."),
+    ] = None,
+    seed: SeedOption = None,
+) -> None:
+    """Find how many replicas of a tier keep a promise under a trace of traffic, in virtual time.
+
+    Example: tierscope capacity conv.csv --profile h100-70b --ttft-s 2 --tpot-s 0.08
+    """
+    from tierscope.capacity import plan_capacity
+
+    plan_capacity(
+        trace,
+        profile=profile,
+        tier=tier,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        goodput_ratio=goodput,
+        replicas=replicas,
+        format_name=trace_format,
+        scale=scale,
+        limit=limit,
+        seed=seed,
+    )
+
+
+@app.command()
 def validate(
     files: Annotated[list[Path], typer.Argument(help="Plans, server profiles and price files.")],
 ) -> None:

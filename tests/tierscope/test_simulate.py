@@ -142,7 +142,7 @@ def test_a_simulation_in_which_nothing_succeeds_has_failed(tmp_path: Path) -> No
         'name = "long"\n[workload]\nprompt_tokens = [10000000]\noutput_tokens = 4\n'
         '[[stages]]\nname = "s"\nrequests = 4\narrivals = { kind = "closed", streams = 1 }\n'
     )
-    with pytest.raises(RunFailedError, match="none of 4 requests succeeded: prompt and output exceed"):
+    with pytest.raises(RunFailedError, match="none of 4 requests succeeded: HTTP 400: .*maximum context"):
         simulate_run(str(plan), profile="fast-tier", seed=None, out=tmp_path / "run")
     assert len(records.read_run(tmp_path / "run").records) == 4
 

@@ -1,0 +1,221 @@
+"""The server's side of a run in virtual time: desk, limits, faults, prefixes, engines. Pure.
+
+The decisions are those of the real server, made by the same modules: who serves a request and when
+(``mockserver.desk``), what befalls it (``mockserver.faults``), what is answered (``mockserver.answers``).
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from loadtest.workload import Request
+from mockserver import faults, prefix_blocks, speech
+from mockserver.answers import answers_for
+from mockserver.ask import Answer, Ask, Quota, RefusedError
+from mockserver.config import ServerConfig
+from mockserver.desk import Choice, Desk
+from mockserver.faults import Struck
+from mockserver.job import Job, StepDone
+from mockserver.server_config import engine_tier
+from mockserver.stream import fault_refusal
+from mockserver.virtual import Finished, VirtualServer
+
+_FOREVER_NS = 2**62
+
+
+@dataclass(slots=True)
+class Flight:
+    """One request on its way: what was sent, and where it belongs in its stage."""
+
+    request: Request
+    conversation: int
+    position: int
+    scheduled_ns: int
+    sent_ns: int
+    prompt_words: int
+    """All that it sends, history included."""
+    said: tuple[str, ...] = ()
+    """The messages themselves, where the server looks at them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request that the server took in, and what becomes of it there."""
+
+    flight: Flight
+    arrived_ns: int
+    choice: Choice
+    struck: Struck
+    answer: Answer
+    quotas: tuple[Quota, ...]
+    """What the serving tier's limits left when it was taken in."""
+
+    @property
+    def head_ns(self) -> int:
+        """When the head of a stream is sent."""
+        return self.arrived_ns + round(self.struck.delay_s * 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A visit that has ended."""
+
+    visit: Visit
+    finished: Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request that the server answered with an error at once."""
+
+    error: RefusedError
+    quotas: tuple[Quota, ...] = ()
+
+
+class Door:
+    """Takes requests in and tells of their ends. One for a whole run: limits and caches outlive a stage.
+
+    ``streamed``: whether answers come as streams, which faults can break off in the middle. ``on_step`` sees
+    all steps with their engine's name, in order.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        streamed: bool = True,
+        on_step: Callable[[str, StepDone], None] | None = None,
+    ) -> None:
+        self.config, self._streamed = config, streamed
+        self._server, self._desk = VirtualServer(config, on_step=on_step), Desk(config)
+        self._caches = {
+            tier.name: cache
+            for tier in config.tiers
+            if (cache := engine_tier(config, tier).prefix_cache) is not None
+        }
+        self._number = 0
+        self._held: list[tuple[int, int, Visit]] = []
+        self._inside: dict[int, Visit] = {}
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether anything depends on what is said and not only on how long it is."""
+        return bool(self._caches)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything that was taken in has not ended."""
+        return bool(self._held or self._inside)
+
+    def arrive(self, flight: Flight, now_ns: int) -> Refused | None:
+        """Take a request in, or tell the error that answers it."""
+        number, self._number = self._number, self._number + 1
+        try:
+            choice = self._choose(flight, now_ns)
+        except RefusedError as error:
+            return Refused(error, self._quotas_of_refusal(flight.request, error, now_ns))
+        struck = faults.struck(
+            self.config.faults,
+            seed=self.config.seed,
+            number=number,
+            tier=choice.requested.name,
+            arrived_ns=now_ns,
+        )
+        if struck.http_error is not None:
+            self._desk.settle(choice, 0, now_ns, cached_tokens=flight.prompt_words)
+            return Refused(fault_refusal(struck.http_error), self._desk.quotas(choice.tier, now_ns))
+        quotas = self._desk.quotas(choice.tier, now_ns)
+        visit = Visit(flight, now_ns, choice, struck, self._answer(flight), quotas)
+        heapq.heappush(self._held, (visit.head_ns + choice.wait_ns, number, visit))
+        return None
+
+    def next_end(self, limit_ns: int) -> Served | None:
+        """The next end of a request at or before ``limit_ns``; None if there is none."""
+        while True:
+            due_ns = self._held[0][0] if self._held else _FOREVER_NS
+            finished = self._server.next_finish(min(limit_ns, due_ns))
+            if finished is not None:
+                visit = self._inside.pop(finished.job_id)
+                done = finished.done
+                self._desk.settle(
+                    visit.choice, len(done.token_ns), finished.ended_ns, cached_tokens=done.cached_tokens
+                )
+                return Served(visit, finished)
+            if due_ns > limit_ns:
+                return None
+            self._submit(heapq.heappop(self._held)[2], due_ns)
+
+    def visible_tokens(self, flight: Flight) -> int:
+        """How many tokens of the answer to a request are no reasoning."""
+        answer = self._answer(flight)
+        return answer.output_tokens - answer.reasoning_tokens
+
+    def visible(self, flight: Flight) -> str:
+        """What is visible of the answer to a request."""
+        return speech.runs(self._answer(flight))[-1].said
+
+    def _answer(self, flight: Flight) -> Answer:
+        """What is answered; its words follow from the prompt's, where those are known."""
+        request = flight.request
+        seed = request.tier.body.get("seed")
+        ask = Ask(
+            model="",
+            prompts=("\n".join(flight.said),),
+            max_tokens=request.max_tokens,
+            seed=seed if isinstance(seed, int) else None,
+        )
+        wire, default = self.config.wire, self.config.default_output_tokens
+        return answers_for(ask, default_output_tokens=default, wire=wire)[0]
+
+    def _choose(self, flight: Flight, now_ns: int) -> Choice:
+        request = flight.request
+        return self._desk.choose(
+            model=request.tier.model or self.config.model_name,
+            service_tier=named(request, "service_tier"),
+            speed=named(request, "speed"),
+            input_tokens=flight.prompt_words,
+            output_tokens=request.max_tokens,
+            now_ns=now_ns,
+        )
+
+    def _quotas_of_refusal(self, request: Request, error: RefusedError, now_ns: int) -> tuple[Quota, ...]:
+        """What the limits say that refused a request; nothing where they did not."""
+        if error.kind not in ("rate_limited", "overloaded"):
+            return ()
+        tier = self._desk.requested(
+            request.tier.model or self.config.model_name,
+            named(request, "service_tier"),
+            named(request, "speed"),
+        )
+        return self._desk.quotas(tier, now_ns)
+
+    def _submit(self, visit: Visit, now_ns: int) -> None:
+        flight, tier, answer = visit.flight, visit.choice.tier, visit.answer
+        breaks = visit.struck.breaks if self._streamed else None
+        self._inside[flight.request.index] = visit
+        self._server.submit(
+            tier.name,
+            Job(
+                flight.request.index,
+                flight.prompt_words,
+                answer.output_tokens,
+                blocks=self._blocks(tier.name, flight.said, answer),
+            ),
+            now_ns,
+            cut_after_tokens=faults.strikes_at(breaks, answer.output_tokens) if breaks else None,
+            tokens_per_event=self.config.wire.tokens_per_event,
+        )
+
+    def _blocks(self, tier_name: str, said: Sequence[str], answer: Answer) -> tuple[int, ...]:
+        """Prefixes of prompt and answer, for an engine that keeps any."""
+        cache = self._caches.get(tier_name)
+        if cache is None:
+            return ()
+        words = [word for message in (*said, speech.said(answer)) for word in message.split()]
+        return prefix_blocks.of_words(words, cache.block_tokens)
+
+
+def named(request: Request, key: str) -> str | None:
+    """What a request's tier puts under a key of the body, if that is text."""
+    value = request.tier.body.get(key)
+    return value if isinstance(value, str) else None
