@@ -29,12 +29,13 @@ def decode_step_s(
     With speculation, T = B·(g + 1) positions are computed, each of which attends to its sequence's context,
     and drafting takes g·draft_s on top.
     """
-    step, context, drafted = roofline.step_function(law), round(context_tokens), 0
-    if tier.speculation is not None:
-        drafted = batch * tier.speculation.draft_tokens
-    draft_s = tier.speculation.draft_tokens * tier.speculation.draft_s if tier.speculation else 0.0
-    pairs = context * (tier.checked_tokens - 1) + 0.5 * prefill_tokens * prefill_tokens
-    return step(batch, context, drafted + prefill_tokens, 0, pairs) + draft_s
+    step, context, pairs = roofline.step_function(law), round(context_tokens), 0.5 * prefill_tokens**2
+    if tier.speculation is None:
+        return step(batch, context, prefill_tokens, 0, pairs)
+    drafts = tier.speculation.draft_tokens
+    pairs += context * drafts + 0.5 * batch * drafts * (drafts + 1)
+    draft_s = drafts * tier.speculation.draft_s
+    return step(batch, context, batch * drafts + prefill_tokens, 0, pairs) + draft_s
 
 
 def hidden_prefill_ratio(law: roofline.Law, tier: TierConfig) -> float:
