@@ -47,11 +47,10 @@ def engine(
 
 
 def limits(tier: TierConfig, law: Law) -> Limits:
-    """What bounds the steps of a tier; its default step budget has room for what is drafted, too."""
-    drafted = tier.max_batch * tier.speculation.draft_tokens if tier.speculation else 0
+    """What bounds the steps of a tier."""
     return Limits(
         max_batch=tier.max_batch,
-        step_tokens=tier.step_tokens or tier.step_budget_tokens + drafted,
+        step_tokens=tier.step_budget_tokens,
         prefill_tokens=tier.prefill_tokens,
         kv_tokens=tier.kv_tokens or roofline.kv_capacity_tokens(law),
         batching=tier.batching,
