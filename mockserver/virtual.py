@@ -28,6 +28,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     done: job.Finished
     cut_ns: int | None = None
     """When the server dropped it, if it did (``cut_after_tokens``); ``done`` holds what had come by then."""
+    lost_tokens: int = 0
+    """Tokens that were generated and not sent, because they came with the one that was too many."""
 
     @property
     def job_id(self) -> int:
@@ -94,7 +96,13 @@ class _Cut:
             steps=len(set(self.token_ns)),
             mean_batch=0.0,
         )
-        return Finished(tier=self.tier, engine=self.engine, done=done, cut_ns=cut_ns)
+        return Finished(
+            tier=self.tier,
+            engine=self.engine,
+            done=done,
+            cut_ns=cut_ns,
+            lost_tokens=len(self.gathered_ns),
+        )
 
 
 class VirtualServer:

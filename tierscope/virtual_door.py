@@ -18,6 +18,7 @@ from mockserver.faults import Struck
 from mockserver.job import Job, StepDone
 from mockserver.server_config import engine_tier
 from mockserver.stream import fault_refusal
+from mockserver.tier_config import TierConfig
 from mockserver.virtual import Finished, VirtualServer
 
 _FOREVER_NS = 2**62
@@ -47,13 +48,11 @@ class Visit:
     choice: Choice
     struck: Struck
     answer: Answer
-    quotas: tuple[Quota, ...]
-    """What the serving tier's limits left when it was taken in."""
 
     @property
-    def head_ns(self) -> int:
-        """When the head of a stream is sent."""
-        return self.arrived_ns + round(self.struck.delay_s * 1e9)
+    def begins_ns(self) -> int:
+        """When limits and faults let it into an engine; the head of a stream is sent then."""
+        return self.arrived_ns + self.choice.wait_ns + round(self.struck.delay_s * 1e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,8 @@ class Served:
 
     visit: Visit
     finished: Finished
+    quotas: tuple[Quota, ...]
+    """What the limits of the tier that was asked for left when it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Door:
         }
         self._number = 0
         self._held: list[tuple[int, int, Visit]] = []
-        self._inside: dict[int, Visit] = {}
+        self._inside: dict[int, tuple[Visit, tuple[Quota, ...]]] = {}
 
     @property
     def needs_words(self) -> bool:
@@ -110,23 +111,23 @@ class Door:
     def arrive(self, flight: Flight, now_ns: int) -> Refused | None:
         """Take a request in, or tell the error that answers it."""
         number, self._number = self._number, self._number + 1
+        tier: TierConfig | None = None
         try:
+            tier = self._requested(flight.request)
+            struck = faults.struck(
+                self.config.faults,
+                seed=self.config.seed,
+                number=number,
+                tier=tier.name,
+                arrived_ns=now_ns,
+            )
+            if struck.http_error is not None:
+                raise fault_refusal(struck.http_error)
             choice = self._choose(flight, now_ns)
         except RefusedError as error:
-            return Refused(error, self._quotas_of_refusal(flight.request, error, now_ns))
-        struck = faults.struck(
-            self.config.faults,
-            seed=self.config.seed,
-            number=number,
-            tier=choice.requested.name,
-            arrived_ns=now_ns,
-        )
-        if struck.http_error is not None:
-            self._desk.settle(choice, 0, now_ns, cached_tokens=flight.prompt_words)
-            return Refused(fault_refusal(struck.http_error), self._desk.quotas(choice.tier, now_ns))
-        quotas = self._desk.quotas(choice.tier, now_ns)
-        visit = Visit(flight, now_ns, choice, struck, self._answer(flight), quotas)
-        heapq.heappush(self._held, (visit.head_ns + choice.wait_ns, number, visit))
+            return Refused(error, () if tier is None else self._desk.quotas(tier, now_ns))
+        visit = Visit(flight, now_ns, choice, struck, self._answer(flight))
+        heapq.heappush(self._held, (visit.begins_ns, number, visit))
         return None
 
     def next_end(self, limit_ns: int) -> Served | None:
@@ -135,12 +136,12 @@ class Door:
             due_ns = self._held[0][0] if self._held else _FOREVER_NS
             finished = self._server.next_finish(min(limit_ns, due_ns))
             if finished is not None:
-                visit = self._inside.pop(finished.job_id)
-                done = finished.done
+                visit, quotas = self._inside.pop(finished.job_id)
+                tokens = len(finished.token_ns) + finished.lost_tokens
                 self._desk.settle(
-                    visit.choice, len(done.token_ns), finished.ended_ns, cached_tokens=done.cached_tokens
+                    visit.choice, tokens, finished.ended_ns, cached_tokens=finished.done.cached_tokens
                 )
-                return Served(visit, finished)
+                return Served(visit, finished, quotas)
             if due_ns > limit_ns:
                 return None
             self._submit(heapq.heappop(self._held)[2], due_ns)
@@ -178,21 +179,17 @@ class Door:
             now_ns=now_ns,
         )
 
-    def _quotas_of_refusal(self, request: Request, error: RefusedError, now_ns: int) -> tuple[Quota, ...]:
-        """What the limits say that refused a request; nothing where they did not."""
-        if error.kind not in ("rate_limited", "overloaded"):
-            return ()
-        tier = self._desk.requested(
+    def _requested(self, request: Request) -> TierConfig:
+        return self._desk.requested(
             request.tier.model or self.config.model_name,
             named(request, "service_tier"),
             named(request, "speed"),
         )
-        return self._desk.quotas(tier, now_ns)
 
     def _submit(self, visit: Visit, now_ns: int) -> None:
         flight, tier, answer = visit.flight, visit.choice.tier, visit.answer
         breaks = visit.struck.breaks if self._streamed else None
-        self._inside[flight.request.index] = visit
+        self._inside[flight.request.index] = visit, self._desk.quotas(visit.choice.requested, now_ns)
         self._server.submit(
             tier.name,
             Job(

@@ -63,7 +63,7 @@ def _streamed(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord
         outcome=outcome,
         detail=detail,
         ended_ns=end_ns,
-        headers_ns=visit.head_ns + round(plan.network.latency_s * 1e9),
+        headers_ns=visit.begins_ns + round(plan.network.latency_s * 1e9),
         first_text_ns=int(seen_ns[reasoning]) if kept > reasoning else None,
         event_ns=seen_ns.tolist(),
         event_kinds=_kinds(reasoning, kept),
@@ -72,7 +72,7 @@ def _streamed(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord
         status=200,
         finish_reason="length" if outcome == "ok" else None,
         echoed_tier=_echo(served),
-        rate_limit_headers=_limit_headers(visit.quotas),
+        rate_limit_headers=_limit_headers(served.quotas),
     )
 
 
@@ -103,7 +103,7 @@ def _whole(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord:
         status=200,
         finish_reason="length" if outcome == "ok" else None,
         echoed_tier=_echo(served) if outcome == "ok" else None,
-        rate_limit_headers=_limit_headers(visit.quotas),
+        rate_limit_headers=_limit_headers(served.quotas),
     )
 
 
