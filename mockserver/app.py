@@ -291,6 +291,7 @@ class Server:
     def _exposition(self, _request: HttpRequest) -> tuple[bytes, str]:
         self._clock.tick()
         self.check_lateness()
+        self._metrics.engine_s = self._clock.engine_ns / 1e9
         return self._metrics.page(), metrics_text.CONTENT_TYPE
 
     def _new_id(self) -> str:

@@ -84,4 +84,5 @@ CHOICES = Family("vllm:request_params_n", "histogram", "Answers that requests as
 REFUSALS = Family("mockserver_refusals_total", "counter", "Requests refused, by status.")
 DOWNGRADES = Family("mockserver_downgrades_total", "counter", "Requests served by another tier in silence.")
 FAULTS = Family("mockserver_faults_total", "counter", "Requests struck by a fault, by kind.")
+ENGINE_S = Family("mockserver_engine_seconds_total", "counter", "Time that computing steps took this host.")
 LATE = Family("mockserver_late", "gauge", "1 while the host is too slow for the profile.")

@@ -59,6 +59,8 @@ class ServerMetrics(Collector):
         self._faults: dict[str, int] = {}
         self._downgrades: dict[tuple[str, str], int] = {}
         self._late = False
+        self.engine_s = 0.0
+        """Time spent in the engines; whoever runs them sets it."""
 
     def on_step(self, engine_name: str, step: StepDone, lag_ns: int) -> None:
         """Count one step, and how long after its end it was handed out."""
@@ -139,4 +141,5 @@ class ServerMetrics(Collector):
         downgrades = [(told(tier=tier, served_by=other), n) for (tier, other), n in self._downgrades.items()]
         yield metrics_text.values(families.DOWNGRADES, downgrades)
         yield metrics_text.values(families.FAULTS, [(told(kind=kind), n) for kind, n in self._faults.items()])
+        yield metrics_text.values(families.ENGINE_S, [(told(), self.engine_s)])
         yield metrics_text.values(families.LATE, [(told(), int(self._late))])
