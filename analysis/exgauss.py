@@ -20,7 +20,7 @@ def log_normal_pdf(z: Floats, spread: Floats) -> Floats:
     return np.asarray(-0.5 * (z / spread) ** 2 - np.log(spread) - _HALF_LOG_2PI)
 
 
-def log_exgauss_pdf(z: Floats, spread: Floats, mean_wait: float) -> Floats:
+def log_exgauss_pdf(z: Floats, spread: Floats, mean_wait: float | Floats) -> Floats:
     """Log density at ``z`` of Exp(mean ``mean_wait``) + N(0, spread²): the exponentially modified Gaussian.
 
     f(z) = exp(s²/2μ² − z/μ) Φ(z/s − s/μ) / μ with s the spread and μ the mean wait, taken in logarithms
@@ -28,18 +28,20 @@ def log_exgauss_pdf(z: Floats, spread: Floats, mean_wait: float) -> Floats:
     """
     ratio = spread / mean_wait
     return np.asarray(
-        0.5 * ratio**2 - z / mean_wait - math.log(mean_wait) + special.log_ndtr(z / spread - ratio)
+        0.5 * ratio**2 - z / mean_wait - np.log(mean_wait) + special.log_ndtr(z / spread - ratio)
     )
 
 
-def log_wait_pdf(z: Floats, spread: Floats, queued: float, mean_wait: float, floor: float) -> Floats:
+def log_wait_pdf(
+    z: Floats, spread: Floats, queued: float | Floats, mean_wait: float | Floats, floor: float
+) -> Floats:
     """Log density at ``z`` of noise plus a wait that is 0 with probability ``1 - queued``.
 
     ``floor`` is a density added everywhere, so that one outlier cannot bend a fit; the caller makes the sum
     integrate to one.
     """
     mixed = np.logaddexp(
-        log_normal_pdf(z, spread) + math.log1p(-queued),
-        log_exgauss_pdf(z, spread, mean_wait) + math.log(queued),
+        log_normal_pdf(z, spread) + np.log1p(-queued),
+        log_exgauss_pdf(z, spread, mean_wait) + np.log(queued),
     )
     return np.asarray(np.logaddexp(mixed, math.log(floor)))

@@ -42,10 +42,10 @@ def fit(prompt_tokens: Floats, ttft_s: Floats) -> TtftLaw | str:
     problem = _Problem.of(prompt_tokens, ttft_s, lengths)
     starts, thin = problem.starts(), problem.thinned()
     bounds = _BOUNDS[: starts[0].size]
-    found = likelihood.descend(thin.loss, starts, bounds, scale=thin.ttft.size)
+    found = likelihood.descend(thin.losses, starts, bounds, scale=thin.ttft.size)
     if thin.ttft.size < problem.ttft.size:
-        found = likelihood.descend(problem.loss, [found], bounds, scale=problem.ttft.size)
-    return problem.law(found, likelihood.covariance(problem.loss, found))
+        found = likelihood.descend(problem.losses, [found], bounds, scale=problem.ttft.size)
+    return problem.law(found, likelihood.covariance(problem.losses, found))
 
 
 def knots(prompt_tokens: Floats) -> Floats:
@@ -118,15 +118,15 @@ class _Problem:
             found.append(np.array([levels[0], math.log(increment), *nuisance, *shape]))
         return found
 
-    def loss(self, theta: Floats) -> float:
-        """Minus log posterior."""
-        _, _, logit_queued, log_wait, log_ratio, log_noise = theta[:_FIRST_SHAPE]
-        f = self.weights @ _levels(theta)
+    def losses(self, thetas: Floats) -> Floats:
+        """Minus log posterior at each row."""
+        logit_queued, log_wait, log_ratio, log_noise = thetas[:, 2:_FIRST_SHAPE].T
+        f = _levels(thetas) @ self.weights.T
         log_pdf = exgauss.log_wait_pdf(
             self.ttft - f,
-            math.exp(log_ratio) * np.abs(f) + math.exp(log_noise),
-            float(special.expit(logit_queued)),
-            math.exp(log_wait),
+            np.exp(log_ratio)[:, None] * np.abs(f) + np.exp(log_noise)[:, None],
+            special.expit(logit_queued)[:, None],
+            np.exp(log_wait)[:, None],
             OUTLIERS / (1 - OUTLIERS) / (2 * float(self.ttft.max())),
         )
         scale = math.log(self.spread)
@@ -135,10 +135,10 @@ class _Problem:
             + ((log_wait - scale) / 1.5) ** 2
             + ((log_ratio + 4.0) / 1.5) ** 2
             + ((log_noise - scale + 1.0) / 1.5) ** 2
-            + float(np.sum(((theta[_FIRST_SHAPE:] - self.straight) / _SHAPE_SPREAD) ** 2))
-            + float(np.sum((np.minimum(np.diff(_shape(theta)), 0.0) / _FALL_SPREAD) ** 2))
+            + np.sum(((thetas[:, _FIRST_SHAPE:] - self.straight) / _SHAPE_SPREAD) ** 2, axis=1)
+            + np.sum((np.minimum(np.diff(_shape(thetas)), 0.0) / _FALL_SPREAD) ** 2, axis=1)
         )
-        return float(0.5 * prior - log_pdf.sum())
+        return np.asarray(0.5 * prior - log_pdf.sum(axis=1))
 
     def law(self, theta: Floats, covariance: Floats) -> TtftLaw:
         """The law at ``theta``, in seconds."""
@@ -164,9 +164,11 @@ class _Problem:
         return MODEL_FACTOR * self.scale_s * math.sqrt(float(slopes @ covariance @ slopes))
 
 
-def _shape(theta: Floats) -> Floats:
-    return np.concatenate(([0.0], theta[_FIRST_SHAPE:], [1.0]))
+def _shape(thetas: Floats) -> Floats:
+    """Shape g at all knots: of one set of parameters, or of each row of them."""
+    ends = thetas[..., :1] * 0.0
+    return np.concatenate((ends, thetas[..., _FIRST_SHAPE:], ends + 1.0), axis=-1)
 
 
-def _levels(theta: Floats) -> Floats:
-    return np.asarray(theta[0] + math.exp(theta[1]) * _shape(theta))
+def _levels(thetas: Floats) -> Floats:
+    return np.asarray(thetas[..., :1] + np.exp(thetas[..., 1:2]) * _shape(thetas))

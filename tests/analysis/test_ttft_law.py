@@ -140,15 +140,15 @@ def test_curvature_of_a_known_bowl_gives_its_errors() -> None:
     covariance = np.array([[0.04, 0.01], [0.01, 0.09]])
     precision = np.linalg.inv(covariance)
 
-    def loss(at: Floats) -> float:
-        return float(0.5 * at @ precision @ at)
+    def losses(at: Floats) -> Floats:
+        return np.asarray(0.5 * np.sum(at @ precision * at, axis=1))
 
-    found = likelihood.descend(loss, [np.array([1.0, -1.0])], [(None, None)] * 2, scale=1.0)
+    found = likelihood.descend(losses, [np.array([1.0, -1.0])], [(None, None)] * 2, scale=1.0)
     np.testing.assert_allclose(found, 0.0, atol=1e-4)
-    np.testing.assert_allclose(likelihood.covariance(loss, found), covariance, rtol=1e-3)
+    np.testing.assert_allclose(likelihood.covariance(losses, found), covariance, rtol=1e-3)
 
 
 def test_a_direction_that_the_data_do_not_bound_has_a_large_error() -> None:
-    found = likelihood.covariance(lambda at: float(at[0] ** 2), np.zeros(2))
+    found = likelihood.covariance(lambda at: at[:, 0] ** 2, np.zeros(2))
     assert found[0, 0] == pytest.approx(0.5, rel=1e-3)
     assert found[1, 1] > 1e5
