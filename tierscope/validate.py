@@ -32,10 +32,15 @@ def _check(path: Path) -> str:
 
         config.load(str(path))
         return "a good server profile"
+    if keys & {"chips", "models"}:
+        from mockserver import tables
+
+        tables.with_files([path.name], beside=path.parent)
+        return "a good hardware file"
     if "prices" in keys:
         prices.check(path)
         return "a good price file"
     raise BadInputError(
-        f"{path}: is neither a plan (no [workload]) nor a server profile (no [deployment]) nor a price file "
-        "(no [[prices]])"
+        f"{path}: is neither a plan (no [workload]) nor a server profile (no [deployment]) nor a hardware "
+        "file (no [[chips]] or [[models]]) nor a price file (no [[prices]])"
     )

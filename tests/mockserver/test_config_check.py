@@ -8,6 +8,7 @@ from mockserver import config
 from mockserver.config_check import ENGINE_KEYS
 from mockserver.hardware import Chip, Model
 from tierscope.errors import BadInputError
+from tierscope.validate import validate_files
 
 GOOD = """
 name = "small"
@@ -159,3 +160,15 @@ def test_a_profile_may_name_chips_and_models_of_its_own_files(tmp_path: Path) ->
         read(tmp_path, text.replace("kv_bits = 8", 'kv_bits = 8, hardware_files = ["other.toml"]'))
     with pytest.raises(BadInputError, match=r"nowhere\.toml: cannot be read"):
         read(tmp_path, text.replace("hardware.toml", "nowhere.toml"))
+
+
+def test_validate_knows_hardware_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "hardware.toml", tmp_path / "taken.toml"
+    good.write_text(OWN)
+    bad.write_text(OWN.replace('"mine"', '"H100"'))
+    assert validate_files([good])
+    assert not validate_files([bad])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{good}: a good hardware file"
+    assert said[1].startswith(f"{bad}: chips[0]")
+    assert len(said) == 2
