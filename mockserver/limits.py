@@ -30,7 +30,8 @@ class TierLimits:
     """Buckets of a tier, full at ``start_ns``."""
 
     def __init__(self, config: RateLimits, start_ns: int) -> None:
-        self._config = config
+        self._queues = config.over == "queue"
+        self._head_ns = start_ns  # start of the last one that was held back: nobody behind it starts earlier
         rates: dict[What, float | None] = {
             "requests": config.requests_per_min,
             "input": config.input_tokens_per_min,
@@ -46,13 +47,14 @@ class TierLimits:
 
         A Shortage charges nothing. The tier queues where ``over`` says so, all but what could never start.
         """
-        # Where the tier queues, the buckets stand at the last start: nobody behind it starts earlier.
-        start_ns = max([now_ns, *(bucket.now_ns for bucket in self._buckets.values())])
+        start_ns = max(now_ns, self._head_ns)
         short = self._shortage(input_tokens, output_tokens, start_ns)
         if short is not None:
-            if short.wait_ns is None or self._config.over != "queue":
+            if short.wait_ns is None or not self._queues:
                 return short
             start_ns += short.wait_ns
+        if self._queues:
+            self._head_ns = start_ns
         for _, amount, bucket in self._charges(input_tokens, output_tokens):
             taken = bucket.take(amount, start_ns)
             assert taken, "every bucket said that it would have enough by then"
@@ -67,12 +69,12 @@ class TierLimits:
                 bucket.give_back(tokens, now_ns)
 
     def quotas(self, now_ns: int) -> tuple[Quota, ...]:
-        """What each bucket has left."""
+        """What each bucket has left; nothing for who would be behind somebody who is held back."""
         return tuple(
             Quota(
                 what=what,
                 limit=int(self._rates[what]),
-                remaining=bucket.remaining(now_ns),
+                remaining=0 if now_ns < self._head_ns else bucket.remaining(now_ns),
                 reset_s=bucket.reset_s(now_ns),
             )
             for what, bucket in self._buckets.items()

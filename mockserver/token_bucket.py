@@ -29,11 +29,6 @@ class TokenBucket:
         """Tokens that a full bucket holds."""
         return Fraction(self._full, self._units_per_token)
 
-    @property
-    def now_ns(self) -> int:
-        """The latest instant that it saw."""
-        return self._now_ns
-
     def take(self, tokens: int, now_ns: int) -> bool:
         """Take so many tokens if they are there; else take none."""
         self._refill(now_ns)
@@ -49,8 +44,9 @@ class TokenBucket:
         units = tokens * self._units_per_token
         if units > self._full:
             return None
-        missing = max(0, units - self._level)
-        return self._now_ns - now_ns + -(-missing // self._units_per_ns)
+        if units <= self._level:
+            return 0
+        return self._now_ns - now_ns + -(-(units - self._level) // self._units_per_ns)
 
     def give_back(self, tokens: int, now_ns: int) -> None:
         """Put tokens back; what does not fit is lost, as with every token that comes to a full bucket."""
@@ -58,9 +54,7 @@ class TokenBucket:
         self._level = min(self._full, self._level + tokens * self._units_per_token)
 
     def remaining(self, now_ns: int) -> int:
-        """Whole tokens that can be taken; 0 before the latest instant that it saw."""
-        if now_ns < self._now_ns:
-            return 0
+        """Whole tokens that can be taken."""
         self._refill(now_ns)
         return self._level // self._units_per_token
 

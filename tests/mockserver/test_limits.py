@@ -98,3 +98,11 @@ def test_nobody_overtakes_who_is_held_back() -> None:
     assert tier.admit(1, 1, S) == S + S // 50  # behind the one that starts at 2 s, and a token later
     assert [quota.remaining for quota in tier.quotas(S)] == [0, 0, 0]
     assert tier.quotas(S)[2].reset_s == 1.02 + 2.0  # it is empty when the last one has started
+
+
+def test_an_instant_before_the_latest_one_neither_holds_a_request_back_nor_empties_a_bucket() -> None:
+    """A request may be placed with the instant of its arrival after another one was settled."""
+    tier = TierLimits(limits(), 0)
+    tier.settle(0, 10, 5 * S)
+    assert tier.admit(50, 50, 4 * S) == 0
+    assert [quota.remaining for quota in tier.quotas(4 * S)] == [1, 150, 50]

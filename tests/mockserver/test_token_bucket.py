@@ -88,6 +88,5 @@ def test_time_does_not_run_backwards_in_it() -> None:
     bucket = TokenBucket(60, 10.0, 0)
     assert bucket.take(10, 5 * S)
     assert bucket.wait_ns(1, 4 * S) == 2 * S  # it stands at 5 s: a token is there at 6 s
-    assert bucket.remaining(4 * S) == 0
     assert not bucket.take(1, 4 * S)
     assert bucket.take(1, 6 * S)
