@@ -1,4 +1,4 @@
-"""Cuts the committed excerpts in tests/data/fidelity out of two published files: columns and rows that are used.
+"""Cuts the committed excerpts in tests/data/fidelity out of two published files.
 
 python bench/fidelity_excerpt.py All_results.csv silicon_sample.csv   (where they come from: SOURCE.md there)
 """

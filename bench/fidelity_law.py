@@ -5,6 +5,7 @@ Symbols: B sequences, n prompt and m output tokens of each, t(…) a step of ``r
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from bench.fidelity_points import Point
 from mockserver import roofline
@@ -28,7 +29,8 @@ class Server:
 def server(deployment: Deployment) -> Server:
     """With the deployment's own efficiencies."""
     law = roofline.law(deployment)
-    return Server(roofline.step_function(law), law.kv_room_bytes / law.kv_bytes_per_token)
+    step = cast("Step", roofline.step_function(law))  # the engine counts in whole tokens, a mean need not
+    return Server(step, law.kv_room_bytes / law.kv_bytes_per_token)
 
 
 def textbook(deployment: Deployment) -> Server:
@@ -62,7 +64,7 @@ def seconds_per_token(point: Point, made_by: Server) -> float:
 
 
 def waves_s(made_by: Server, sequences: int, tokens: float) -> float:
-    """Seconds until all of B sequences are done that start together; those that do not fit wait for the rest."""
+    """Seconds until B sequences are done that start together; those that do not fit wait for the rest."""
     at_once, left, total = max(1, int(made_by.kv_tokens // (2 * tokens))), sequences, 0.0
     while left > 0:
         batch = min(left, at_once)

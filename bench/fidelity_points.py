@@ -110,7 +110,9 @@ def _fits(deployment: Deployment, left_out: Counter[str]) -> bool:
         hardware.check(deployment, where="")
     except BadInputError as error:
         link = "link_bytes_per_s" in str(error)
-        left_out["no published link rate" if link else "its weights do not fit, so it was something else"] += 1
+        left_out[
+            "no published link rate" if link else "its weights do not fit, so it was something else"
+        ] += 1
         return False
     return True
 
@@ -154,7 +156,13 @@ def _inferencex(left_out: Counter[str]) -> Iterator[Point]:
         point = _inferencex_point(row, left_out)
         if point is None:
             continue
-        key = (point.configuration, point.prompt_tokens, point.output_tokens, point.sequences, point.measured_s)
+        key = (
+            point.configuration,
+            point.prompt_tokens,
+            point.output_tokens,
+            point.sequences,
+            point.measured_s,
+        )
         if key in seen:
             left_out["the same row again"] += 1
             continue

@@ -1,13 +1,14 @@
 """What one more constant, fitted on some models and tested on others, would make of the law.
 
-The step's time per sequence is what engines take most obviously longer for than the law's default. It is fitted
-on every other model (by name) of the newer measurements and judged on the rest, and the other way round; nothing
-of it goes into the defaults.
+The step's time per sequence is what engines take most obviously longer for than the law's default. It is
+fitted on every other model (by name) of the newer measurements and judged on the rest, and the other way
+round; nothing of it goes into the defaults.
 """
 
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import msgspec
 
@@ -52,11 +53,12 @@ def _refit(points: Sequence[Point], chosen_on: Sequence[str], tested_on: Sequenc
 
 
 def _errors(points: Iterable[Point], sequence_us: int) -> list[float]:
-    made: dict[Deployment, fidelity_law.Server] = {}
-    found = []
-    for point in points:
-        if point.deployment not in made:
-            slower = msgspec.structs.replace(point.deployment, sequence_overhead_s=sequence_us * 1e-6)
-            made[point.deployment] = fidelity_law.server(slower)
-        found.append(fidelity_law.seconds_per_token(point, made[point.deployment]) / point.measured_s - 1)
-    return found
+    slower = ((point, _slower(point.deployment, sequence_us)) for point in points)
+    return [
+        fidelity_law.seconds_per_token(point, made_by) / point.measured_s - 1 for point, made_by in slower
+    ]
+
+
+@cache
+def _slower(deployment: Deployment, sequence_us: int) -> fidelity_law.Server:
+    return fidelity_law.server(msgspec.structs.replace(deployment, sequence_overhead_s=sequence_us * 1e-6))

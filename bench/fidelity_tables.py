@@ -69,7 +69,7 @@ def _by_number(key: Callable[[Judged], int], judged: Sequence[Judged]) -> dict[s
 
 def _summary(what: str, groups: dict[str, list[Judged]], scaled: Mapping[int, float]) -> str:
     lines = [
-        f"| {what} | points | median error | bias | within 30 % | textbook | calibrated: points | error | p90 |",
+        f"| {what} | points | median error | bias | ≤ 30 % | textbook | calibrated: points | error | p90 |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, members in groups.items():
@@ -91,16 +91,18 @@ def _refits(both: Sequence[Refit]) -> str:
         "| chosen on | per sequence | tested on | points | default | fitted |",
         "|---|---:|---|---:|---:|---:|",
     ]
-    for one in both:
-        lines.append(
-            f"| {', '.join(one.chosen_on)} | {one.sequence_us} µs | {', '.join(one.tested_on)} | "
-            f"{one.default.count:,} | {one.default.median:.1%} | {one.fitted.median:.1%} |"
-        )
-    return "\n".join(lines)
+    rows = (
+        f"| {', '.join(one.chosen_on)} | {one.sequence_us} µs | {', '.join(one.tested_on)} | "
+        f"{one.default.count:,} | {one.default.median:.1%} | {one.fitted.median:.1%} |"
+        for one in both
+    )
+    return "\n".join([*lines, *rows])
 
 
 def _left_out(left_out: Counter[str]) -> str:
-    return "\n".join(["| rows | why |", "|---:|---|", *(f"| {n} | {why} |" for why, n in left_out.most_common())])
+    return "\n".join(
+        ["| rows | why |", "|---:|---|", *(f"| {n} | {why} |" for why, n in left_out.most_common())]
+    )
 
 
 def _points(source: str, batches: Sequence[int], judged: Sequence[Judged]) -> str:

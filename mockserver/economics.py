@@ -35,17 +35,20 @@ def output_cost(law: Law, batch: float, context_tokens: float) -> float:
     return law.chips * roofline.step_s(law, batch, batch * context_tokens) / batch
 
 
-def output_cost_parts(law: Law, batch: float, context_tokens: float) -> CostParts:
+def output_cost_parts(law: Law, batch: float, context_tokens: float, *, drafts: int = 0) -> CostParts:
     """``output_cost`` taken apart.
 
     Where reading and computing overlap, the time of the two is shared out as each of them counts in the law's
-    p-norm: the shorter one is nearly free.
+    p-norm: the shorter one is nearly free. With ``drafts`` each sequence has so many further positions
+    checked, and the costs are those of all that its step brings.
     """
-    memory_s, compute_s, overhead_s = roofline.parts(law, batch, batch * context_tokens)
+    context, checked = batch * context_tokens, batch * drafts
+    pairs = context * drafts + checked * (drafts + 1) / 2
+    memory_s, compute_s, overhead_s = roofline.parts(law, batch, context, checked, 0.0, pairs)
     p = law.overlap_exponent
     busy_s = (memory_s**p + compute_s**p) ** (1 / p)
     reading_s = busy_s * memory_s**p / (memory_s**p + compute_s**p)
-    no_kv_s = roofline.parts(law, batch, 0.0).memory_s
+    no_kv_s = roofline.parts(law, batch, 0.0, checked).memory_s
     per_token = law.chips / batch
     return CostParts(
         weights=per_token * reading_s * no_kv_s / memory_s,

@@ -24,9 +24,9 @@ and the pipeline is kept full.
 Everything takes floats or numpy arrays. The engine uses ``step_function``: the same law, scalars, no lookups.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -58,7 +58,7 @@ class Law:
     experts: int
     experts_per_token: int
     expert_imbalance: float
-    """2·ln(groups)·groups/E, 0 without expert parallelism: see ``touched_expert_ratio``."""
+    """z²·groups/E, 0 without expert parallelism: see ``touched_expert_ratio``."""
     kv_bytes_per_token: float
     """Of layers that see the whole context; replicas counted (latent KV lies on every chip of a group)."""
     window_kv_bytes_per_token: float
@@ -100,7 +100,7 @@ def law(deployment: Deployment) -> Law:
         expert_weight_bytes=hardware.expert_bytes(deployment),
         experts=model.experts,
         experts_per_token=model.experts_per_token,
-        expert_imbalance=2 * math.log(groups) * groups / model.experts if groups > 1 else 0.0,
+        expert_imbalance=_largest_of(groups) ** 2 * groups / model.experts if groups > 1 else 0.0,
         kv_bytes_per_token=full_layers * kv_bytes_per_layer,
         window_kv_bytes_per_token=model.window_layers * kv_bytes_per_layer,
         window_tokens=model.window_tokens,
@@ -117,6 +117,11 @@ def law(deployment: Deployment) -> Law:
         kv_room_bytes=hardware.usable_bytes(deployment) - hardware.weight_bytes(deployment),
         chips=deployment.all_chips,
     )
+
+
+def _largest_of(count: int) -> float:
+    """Expected maximum of so many standard normal variables (Blom's approximation, 1958)."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 def _fixed_s(deployment: Deployment, layers: int) -> float:
@@ -286,7 +291,7 @@ def touched_expert_ratio(law: Law, tokens: Floats) -> Floats:
     """Share of its experts that a group of chips reads in a step, in the group that reads most of them.
 
     Of E/g experts in each of g groups μ = D(T)/g are touched in the mean; the fullest group has about
-    μ + √(2·ln g·μ·(1 − μ·g/E)), the expected maximum of g normal variables of the binomial's variance.
+    μ + z·√(μ·(1 − μ·g/E)), with z the expected maximum of g standard normal variables.
     """
     ratio: Any = touched_experts(law, tokens) / law.experts
     if law.expert_imbalance:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mockserver import hardware
+from mockserver import hardware, tables
 from mockserver.hardware import Deployment
 from tierscope.errors import BadInputError
 
@@ -123,3 +123,93 @@ def test_a_deployment_that_cannot_be_is_refused_in_one_line(tmp_path: Path, text
     assert says in line
     assert line.startswith(str(tmp_path / "hardware.toml"))
     assert "\n" not in line
+
+
+OWN_TABLES = """
+[[chips]]
+name = "next year's"
+bf16_flops_per_s = 5e15
+hbm_bytes = 300e9
+memory_bytes_per_s = 20e12
+[[models]]
+name = "mine"
+parameters = 12e9
+active_parameters = 12e9
+layers = 40
+hidden = 5120
+query_heads = 32
+kv_heads = 8
+head_dim = 128
+"""
+NAMED = 'hardware_files = ["tables/own.toml"]\nchip = "next year\'s"\nmodel = "mine"\n'
+
+
+def read_with_tables(tmp_path: Path, tables: str, deployment: str) -> Deployment:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "own.toml").write_text(tables)
+    return read(tmp_path, f"[deployment]\n{deployment}")
+
+
+def test_chips_and_models_of_a_users_own_file_are_named_like_ours(tmp_path: Path) -> None:
+    deployment = read_with_tables(tmp_path, OWN_TABLES, NAMED)
+    assert hardware.chip_of(deployment).memory_bytes_per_s == 20e12
+    assert hardware.weight_bytes(deployment) == 24e9
+    mixed = NAMED.replace("next year's", "H100").replace('"tables', f'"{tmp_path}/tables')
+    assert hardware.chip_of(read(tmp_path, f"[deployment]\n{mixed}")).name == "H100"
+
+
+def test_a_tier_may_name_what_is_in_the_users_file(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(OWN_TABLES)
+    known = tables.with_files(["own.toml"], beside=tmp_path)
+    keys = hardware.described_keys({"chip": "next year's", "model": "Llama-3.1-8B", "chips": 2}, known)
+    assert keys == {"chip": known.chips["next year's"], "model": "Llama-3.1-8B", "chips": 2}
+    assert hardware.described_keys({"chip": "nobody's"}, known) == {"chip": "nobody's"}
+    assert "next year's" not in tables.shipped().chips
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("next year's", "H100", "chips[0].name: 'H100' is not allowed; expected a name that is not taken"),
+        ("mine", "Kimi-K2", "models[0].name: 'Kimi-K2' is not allowed"),
+        ("kv_heads = 8", "", "models[0]: give exactly one of kv_heads and latent_dim"),
+        ("hbm_bytes = 300e9", "hbm_bytes = -1", "chips[0].hbm_bytes: -1"),
+        ("[[models]]", "[[model]]", "unknown key (did you mean models?)"),
+        ("kv_heads = 8", "kv_heads = 8\nrope_dim = 64", "models[0].rope_dim: 64 is not allowed"),
+    ],
+)
+def test_a_file_of_own_hardware_that_cannot_be_is_refused_in_one_line(
+    tmp_path: Path, old: str, new: str, says: str
+) -> None:
+    with pytest.raises(BadInputError) as refused:
+        read_with_tables(tmp_path, OWN_TABLES.replace(old, new), NAMED)
+    line = str(refused.value)
+    assert says in line
+    assert line.startswith(str(tmp_path / "tables" / "own.toml"))
+    assert "\n" not in line
+
+
+def test_a_file_of_own_hardware_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"gone\.toml: cannot be read"):
+        read(tmp_path, f'[deployment]\nhardware_files = ["gone.toml"]\n{H100}')
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("chips = 4\nattention_data_parallel = 3", "attention_data_parallel: 3 is not allowed"),
+        ("chips = 4\nexpert_parallel = 4", "expert_parallel: 4 is not allowed; Llama-3.1-8B has 0 experts"),
+        ("pipeline_stages = 33", "pipeline_stages: 33 is not allowed; Llama-3.1-8B has 32 layers"),
+        ("chips = 8\nattention_data_parallel = 0", "attention_data_parallel: 0 is not allowed"),
+    ],
+)
+def test_parallelism_that_cannot_be_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadInputError) as refused:
+        read(tmp_path, f"[deployment]\n{H100}{text}")
+    assert says in str(refused.value)
+
+
+def test_what_is_not_in_experts_may_have_a_precision_of_its_own() -> None:
+    """gpt-oss-120b as released: 114.7e9 weights of experts in 4 bits, 2.1e9 others in 16."""
+    deployment = Deployment(chip="H100", model="gpt-oss-120b", weight_bits=4, dense_weight_bits=16)
+    assert hardware.weight_bytes(deployment) == pytest.approx(114.66e9 / 2 + 2.14e9 * 2, rel=0.01)

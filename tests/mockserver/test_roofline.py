@@ -17,6 +17,15 @@ LAWS = {
     name: roofline.law(Deployment(chip="GB200", chips=16, model=name, weight_bits=8, kv_bits=8))
     for name in hardware.models()
 }
+# Every form of parallelism that LAWS lacks, for what holds of any law.
+PARALLEL = {
+    "two stages": Deployment(chip="H200", chips=8, pipeline_stages=2, model="DeepSeek-V3", weight_bits=8),
+    "attention groups": Deployment(
+        chip="H200", chips=8, attention_data_parallel=8, expert_parallel=8, model="DeepSeek-V3", weight_bits=8
+    ),
+    "experts dealt out": Deployment(chip="B200", chips=4, expert_parallel=4, model="gpt-oss-120b"),
+}
+LAWS |= {name: roofline.law(deployment) for name, deployment in PARALLEL.items()}
 
 
 def bare(chip: str | Chip, model: str | Model) -> Law:
@@ -151,7 +160,9 @@ def test_the_scalar_law_of_the_engine_is_the_law(
 def test_more_work_never_takes_less_time(name: str) -> None:
     law = LAWS[name]
     batch = np.arange(1.0, 400.0)
-    assert np.all(np.diff(roofline.step_s(law, batch, 1000.0 * batch)) > 0)
+    more_sequences = np.diff(roofline.step_s(law, batch, 1000.0 * batch))
+    assert np.all(more_sequences[law.pipeline_stages - 1 :] > 0)  # so many are one in each stage
+    assert np.all(more_sequences > -1e-12)
     assert np.all(np.diff(roofline.step_s(law, np.full(50, 8.0), np.linspace(0, 1e6, 50))) > 0)
     chunk = np.arange(1.0, 8192.0, 64.0)
     assert np.all(
@@ -222,3 +233,85 @@ def test_published_serving_points_are_met_within_30_percent_and_half_of_them_wit
     ]
     assert max(np.abs(errors)) < 0.30
     assert np.median(np.abs(errors)) < 0.20
+
+
+def test_latent_attention_is_absorbed_in_decode_and_expanded_in_prefill() -> None:
+    """DeepSeek-V3 by its own shape: 61 layers, 128 heads, latent 512 + 64, keys of 192, values of 128."""
+    law = replace(LAWS["DeepSeek-V3"], memory_bytes_per_s=1e30, fixed_s=0.0, link_s_per_token=0.0)
+    law = replace(law, flops_per_token=0.0, sequence_s=0.0)
+    context, prompt = 10_000, 4096
+    decode = 61 * 128 * 2 * ((512 + 64) + 512) * context
+    assert roofline.step_s(law, 1.0, context) * law.flops_per_s == pytest.approx(decode, rel=1e-9)
+    prefill = 61 * 128 * 2 * (192 + 128) * prompt**2 / 2
+    assert roofline.prefill_s(law, prompt, prompt) * law.flops_per_s == pytest.approx(prefill, rel=1e-9)
+    expanded_again = 61 * 2 * 512 * 128 * (128 + 128) * (1024 + 2048 + 3072)
+    chunked = roofline.prefill_s(law, prompt, 1024) * law.flops_per_s
+    assert chunked == pytest.approx(prefill + expanded_again, rel=1e-9)
+
+
+def test_attention_has_as_many_parameters_as_the_layers_of_the_published_models() -> None:
+    """DeepSeek-V3: 187.1 M in each of 61 layers; Llama-3-8B: four matrices for 32, 8, 8 and 32 heads."""
+    models = hardware.models()
+    assert models["DeepSeek-V3"].attention_parameters == pytest.approx(61 * 187.1e6, rel=0.001)
+    assert models["Llama-3.1-8B"].attention_parameters == 32 * 4096 * 128 * (32 + 8 + 8 + 32)
+
+
+def test_attention_groups_copy_weights_instead_of_latents() -> None:
+    plain = roofline.law(Deployment(chip="H200", chips=8, model="DeepSeek-V3", weight_bits=8))
+    law = LAWS["attention groups"]
+    assert law.kv_bytes_per_token == 70_272
+    assert plain.kv_bytes_per_token == 8 * 70_272
+    assert law.dense_weight_bytes - plain.dense_weight_bytes == pytest.approx(7 * 61 * 187.1e6, rel=0.001)
+    assert roofline.kv_capacity_tokens(law) > 4 * roofline.kv_capacity_tokens(plain)
+    assert law.link_s_per_token == pytest.approx(plain.link_s_per_token / 2)
+
+
+def test_a_step_waits_for_the_group_of_chips_that_most_experts_are_touched_in() -> None:
+    rng = np.random.default_rng(2)
+    law = LAWS["attention groups"]
+    for tokens in (1, 4, 16, 64):
+        fullest = []
+        for _ in range(200):
+            touched = {int(expert) for _ in range(tokens) for expert in rng.permutation(256)[:8]}
+            fullest.append(max(np.bincount([expert // 32 for expert in touched], minlength=8)) / 32)
+        assert roofline.touched_expert_ratio(law, float(tokens)) == pytest.approx(np.mean(fullest), rel=0.1)
+    assert roofline.touched_expert_ratio(law, 1e6) == 1.0
+
+
+def test_pipeline_stages_take_as_long_as_one_stage_does_with_its_share_of_the_sequences() -> None:
+    one = roofline.law(Deployment(chip="GB200", chips=8, model="DeepSeek-V3", weight_bits=8))
+    two = roofline.law(
+        Deployment(chip="GB200", chips=8, pipeline_stages=2, model="DeepSeek-V3", weight_bits=8)
+    )
+    hop_s = 20e-6 + 7168 * 2 / 900e9 * 32  # one all-reduce's latency, and 32 tokens over one link
+    assert roofline.step_s(two, 64.0, 64_000.0) == pytest.approx(
+        roofline.step_s(one, 32.0, 32_000.0) + hop_s, rel=1e-9
+    )
+    alone = roofline.step_s(one, 1.0, 1000.0) + 20e-6 + 7168 * 2 / 900e9
+    assert roofline.step_s(two, 1.0, 1000.0) == pytest.approx(alone, rel=1e-9)
+    assert roofline.best_batch(two) == pytest.approx(2 * roofline.best_batch(one))
+    spare = 8 * (186e9 * 0.9 - 2e9)
+    assert two.kv_room_bytes - one.kv_room_bytes == pytest.approx(spare)
+
+
+@pytest.mark.parametrize(
+    ("name", "work", "bound"),
+    [
+        ("Llama-3.1-70B", (1, 100, 0, 0, 0.0), "memory"),
+        ("Llama-3.1-70B", (0, 0, 8192, 0, 8192**2 / 2), "compute"),
+        ("Qwen3-30B-A3B", (1, 100, 0, 0, 0.0), "overhead"),
+        ("Qwen3-30B-A3B", (64, 64 * 50_000, 0, 0, 0.0), "memory"),
+    ],
+)
+def test_a_step_is_bound_by_what_most_of_it_is_spent_on(
+    name: str, work: tuple[int, int, int, int, float], bound: str
+) -> None:
+    law = roofline.law(Deployment(chip="GB200", model=name, weight_bits=8))
+    assert roofline.bound_by(law, *work) == bound
+    faster = {
+        "memory": replace(law, memory_bytes_per_s=2 * law.memory_bytes_per_s),
+        "compute": replace(law, flops_per_s=2 * law.flops_per_s),
+        "overhead": replace(law, fixed_s=law.fixed_s / 2),
+    }
+    steps = {cause: roofline.step_function(other)(*work) for cause, other in faster.items()}
+    assert min(steps, key=lambda cause: steps[cause]) == bound
