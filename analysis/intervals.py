@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special  # not stats, which takes longer to load than a report to compute
 
 from analysis.model import Estimate
 
@@ -85,11 +85,18 @@ def quantile(x: Floats, q: float, level: float = 0.95) -> Estimate:
         return Estimate(value=None, level=level)
     ordered = np.sort(x)
     tail = (1 - level) / 2
-    below = int(stats.binom.ppf(tail, n, q))  # P(count < below) <= tail
-    above = int(stats.binom.ppf(1 - tail, n, q))
+    below = binomial_quantile(tail, n, q)  # P(count < below) <= tail
+    above = binomial_quantile(1 - tail, n, q)
     low = float(ordered[below - 1]) if below >= 1 else math.nan
     high = float(ordered[above]) if above < n else math.nan
     return estimate(float(np.quantile(ordered, q)), low, high, level)
+
+
+def binomial_quantile(p: float, n: int, q: float) -> int:
+    """The smallest count that a binomial(n, q) variable does not exceed with probability ``p`` at least."""
+    count = max(math.ceil(special.bdtrik(p, n, q)), 0)
+    reached = p * (1 - 1e-12)  # but for rounding
+    return count - 1 if count > 0 and special.bdtr(count - 1, n, q) >= reached else count
 
 
 def clustered_quantile(
@@ -119,7 +126,7 @@ def clustered_quantile(
     starts = offsets[:-1][filled]
     per_cluster = np.add.reduceat(weight * ((x <= value) - q), starts)
     _, error, freedom = mean_error(per_cluster)
-    spread = float(stats.t.ppf((1 + level) / 2, freedom)) * error * filled.size / total
+    spread = float(special.stdtrit(freedom, (1 + level) / 2)) * error * filled.size / total
     low = at(q - spread) if q - spread > 0 else math.nan
     high = at(q + spread) if q + spread < 1 else math.nan
     return estimate(value, low, high, level)
@@ -151,7 +158,7 @@ def bootstrap(
     draws = np.log(statistic(block_resamples(count, block, np.random.default_rng(seed))))
     blocks = count / block
     error = float(draws.std()) * math.sqrt(blocks / (blocks - 1))
-    half = float(stats.t.ppf((1 + level) / 2, blocks - 1)) * error
+    half = float(special.stdtrit(blocks - 1, (1 + level) / 2)) * error
     return estimate(value, value * math.exp(-half), value * math.exp(half), level)
 
 

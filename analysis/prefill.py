@@ -4,7 +4,7 @@ import math
 from typing import Literal
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from analysis import intervals, numbers, phrases, ttft_fit
 from analysis.arms import Arm
@@ -178,7 +178,7 @@ def _decide(
 
 def _around(value: float, log_error: float, *, level: float = 1 - SIGNIFICANCE) -> Estimate:
     """An estimate with a lognormal interval."""
-    half = float(stats.norm.ppf((1 + level) / 2)) * min(log_error, 100.0)  # beyond, it is endless anyway
+    half = float(special.ndtri((1 + level) / 2)) * min(log_error, 100.0)  # beyond, it is endless anyway
     return intervals.estimate(value, value * math.exp(-half), value * math.exp(half), level)
 
 

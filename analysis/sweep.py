@@ -8,7 +8,7 @@ being prefilled. The independent unit is the window, not the gap.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from analysis import intervals, numbers
 from analysis.deliveries import Gaps
@@ -111,7 +111,7 @@ def _between(totals: Floats, counts: Floats) -> Estimate:
         return intervals.estimate(mean)
     residual = totals - mean * counts
     error = float(np.sqrt(totals.size / (totals.size - 1) * residual @ residual)) / float(counts.sum())
-    half = float(stats.t.ppf(0.975, totals.size - 1)) * error
+    half = float(special.stdtrit(totals.size - 1, 0.975)) * error
     return intervals.estimate(mean, mean - half, mean + half)
 
 

@@ -27,6 +27,13 @@ def covers(found: Estimate, truth: float) -> bool:
     return found.low <= truth <= found.high
 
 
+def test_binomial_quantiles_are_scipys() -> None:
+    for n in (1, 2, 7, 50, 51, 999, 40_000):
+        for q in (0.001, 0.05, 0.5, 0.9, 0.99, 0.999):
+            for p in (1e-9, 0.005, 0.025, 0.05, 0.5, 0.95, 0.975, 0.995, 1 - 1e-9):
+                assert intervals.binomial_quantile(p, n, q) == int(stats.binom.ppf(p, n, q)), (p, n, q)
+
+
 def test_the_interval_of_a_median_of_fifty_is_that_of_the_textbooks() -> None:
     """Order statistics 18 and 33 of 50: P = 0.967 (Conover, Practical Nonparametric Statistics)."""
     found = intervals.quantile(np.arange(1.0, 51.0), 0.5)
