@@ -1,14 +1,10 @@
 """What the mock shows to Prometheus: vLLM's own names and buckets, and the truth behind them.
 
 Of an engine: labels ``model_name``, ``engine`` (the replica's number) and ``tier`` (whose engine it is). Of
-requests: ``model_name`` and ``tier`` (that served them). docs/truth.md says what each counts.
+requests: ``model_name`` and ``tier`` (that served them). docs/truth.md says what each counts. Pure.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-
-from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from mockserver import histogram, metrics_text
 from mockserver import metric_families as families
@@ -30,7 +26,7 @@ _REASONS = {
 """How a request can end, and what vLLM calls it."""
 
 
-class ServerMetrics(Collector):
+class ServerMetrics:
     """Everything counted of a server. ``page`` is what a scrape gets.
 
     ``engines`` is KV capacity in tokens by name (``standard``, or ``standard/2`` for a replica); ``tiers``
@@ -97,10 +93,6 @@ class ServerMetrics(Collector):
     def page(self) -> bytes:
         """All metrics in Prometheus' text format, ``metrics_text.CONTENT_TYPE``."""
         return "".join((*self._of_engines(), *self._of_requests())).encode()
-
-    def collect(self) -> Iterator[Metric]:
-        """The page as families of ``prometheus_client``."""
-        yield from text_string_to_metric_families(self.page().decode())
 
     def _engine_labels(self, name: str) -> str:
         tier, _, replica = name.partition("/")

@@ -62,7 +62,6 @@ MAY: dict[str, set[str]] = {
     "loadtest.users": {"gevent", "httptools", "locust"},
     "loadtest.locustfile": {"gevent", "httptools", "locust"},
     "loadtest.parquet": {"pyarrow"},
-    "mockserver.metrics": {"prometheus_client"},
     "mockserver.step_table": {"pyarrow"},
     "mockserver.step_log": {"pyarrow"},
     "mockserver.http_request": {"httptools"},
