@@ -92,13 +92,11 @@ class RequestFramer:
     def on_headers_complete(self) -> None:
         """Refuse a body whose declared length is too much."""
         self._in_body = True
+        self.path = self._path()
         if self._head_bytes + len(self._url) > MAX_HEAD_BYTES:
             self._head_too_large()
-        try:
-            self.path = (httptools.parse_url(self._url).path or b"/").decode("latin-1")
-        except httptools.HttpParserInvalidURLError:
+        if not self.path:
             self._fail(400, "The request's target is no path")
-            return
         declared = self.headers.get("content-length", "")
         if declared.isdigit() and int(declared) > self._max_body_bytes:
             self._too_large(f"declares {declared} bytes")
@@ -129,6 +127,13 @@ class RequestFramer:
             )
         )
 
+    def _path(self) -> str:
+        """The target without host and query; empty if it is none."""
+        try:
+            return (httptools.parse_url(self._url).path or b"/").decode("latin-1")
+        except httptools.HttpParserInvalidURLError:
+            return ""
+
     def _head_too_large(self) -> None:
         self._fail(431, f"The request's head is longer than {MAX_HEAD_BYTES} bytes")
 
@@ -137,4 +142,5 @@ class RequestFramer:
 
     def _fail(self, status: int, message: str, kind: RefusalKind = "invalid") -> None:
         if self.failure is None:
+            self.path = self.path or self._path()
             self.failure = RefusedError(status, " ".join(message.split()), kind=kind)
