@@ -23,6 +23,7 @@ from mockserver.http_request import HttpRequest, RequestFramer
 
 MAX_UNSENT_BYTES = 4 * 2**20
 """A client that falls further behind with reading is cut off."""
+write_now = os.write
 _IDLE_S = 600.0  # a connection that was of use may be used again for so long
 _LINGER_S = 2.0
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER without time: closing sends RST
@@ -127,7 +128,7 @@ class Connection(asyncio.Protocol):
             return
         if self._direct:
             try:
-                sent = os.write(self._fd, data)
+                sent = write_now(self._fd, data)
             except BlockingIOError:
                 sent = 0
             except OSError:  # the client is gone; the loop will tell

@@ -66,6 +66,8 @@ class RealTime:
         """Call back at an instant, with the precision of steps; those of one instant in their order."""
         self._called += 1
         heapq.heappush(self._calls, (at_ns, self._called, callback))
+        if self._calls[0][1] == self._called:
+            self._set_timer(self.now_ns())
 
     def tick(self) -> None:
         """Hand over every step that has ended, of all engines; then sleep until the next one that matters."""
