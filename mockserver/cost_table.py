@@ -57,7 +57,7 @@ class CostTable:
         )
         if self.usd_per_chip_hour is None:
             return line
-        return f"{line}{usd_per_mtok(row.chip_s_per_mtok, self.usd_per_chip_hour):>10.2f}"
+        return f"{line}{usd_per_mtok(row.chip_s_per_mtok, self.usd_per_chip_hour):>10.3f}"
 
 
 def usd_per_mtok(chip_s_per_mtok: float, usd_per_chip_hour: float) -> float:

@@ -103,7 +103,7 @@ def test_a_chips_price_puts_dollars_beside_chip_seconds(tmp_path: Path) -> None:
     row = told.costs[0].rows[0]
     line = next(line for line in str(told).splitlines() if re.match(r"\s+1\s", line))
     assert (
-        line.split()[-1] == f"{row.chip_s_per_mtok / 1000:.2f}"
+        line.split()[-1] == f"{row.chip_s_per_mtok / 1000:.3f}"
     )  # 3.6 dollars an hour are 0.1 cent a second
 
 
