@@ -137,6 +137,12 @@ class Source:
             return self._prompts.prompt(request.item % len(self._prompts)).messages
         return [Message("user", self._text(request))]
 
+    def blocks(self, request: Request) -> Blocks | None:
+        """The pieces of a trace that a request's text is made of; None for text that has none."""
+        if self._trace is None or not self._trace.has_blocks or request.turn:
+            return None
+        return self._blocks(self._trace, request)
+
     def _tier(self, tier_number: int, turn: int) -> Tier:
         """The tier of a turn: its conversation's, or the one that all are switched to."""
         tiers, sessions = self.plan.tiers, self.plan.workload.sessions

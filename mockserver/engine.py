@@ -144,13 +144,18 @@ class Engine:
         del self._done[:count]
         return done
 
+    def advance_to_finish(self, limit_ns: int) -> list[StepDone]:
+        """The same up to ``limit_ns``, but not past the end of the first step that finishes an own job."""
+        self._run_until(limit_ns, to_finish=True)
+        return self.advance(self._now_ns)
+
     def wakeup_ns(self) -> int | None:
         """The next instant at which ``advance`` has something to do; None: not before another submission."""
         if self._done:
             return self._done[0].ended_ns
         return self._ends_ns if self._ends_ns is not None else self._starts_ns()
 
-    def _run_until(self, now_ns: int) -> None:
+    def _run_until(self, now_ns: int, *, to_finish: bool = False) -> None:
         if now_ns < self._now_ns:
             raise ValueError(f"time runs backwards: {now_ns} after {self._now_ns}")
         self._now_ns = now_ns
@@ -167,6 +172,9 @@ class Engine:
                 if ended_ns <= now_ns:
                     self._end(ended_ns)
                     self._begin(ended_ns)
+                    if to_finish and self._done[-1].finished:
+                        self._now_ns = ended_ns
+                        return
             else:
                 return
 

@@ -22,6 +22,9 @@ from mockserver.engine import Engine
 from mockserver.job import Job, StepDone
 from mockserver.prefix_store import PrefixStore
 
+_Ended = tuple[int, int, StepDone]
+"""A step with its end and the number of its engine."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Group:
@@ -137,7 +140,10 @@ class Fleet:
         Nor past one that brings a token to one of the ``watched`` jobs.
         """
         if limit_ns > self._now_ns:
-            self._step_by_step(limit_ns, watched, to_finish=True)
+            if self._store is not None:
+                self._step_by_step(limit_ns, watched, to_finish=True)
+            else:
+                self._to_finish(limit_ns, watched)
         return self.advance(min(limit_ns, self._now_ns))
 
     def wakeup_ns(self, *, watched: bool = False) -> int | None:
@@ -160,19 +166,40 @@ class Fleet:
             raise ValueError(f"time runs backwards: {now_ns} after {self._now_ns}")
         if self._store is not None:
             self._step_by_step(now_ns)
+        self._catch_up(now_ns, [])
+
+    def _catch_up(self, now_ns: int, ended: list[_Ended]) -> None:
+        """Bring every engine to ``now_ns``; ``ended`` are steps up to then that are known already."""
         self._now_ns, due = now_ns, self._due
-        ended: list[tuple[int, int, StepDone]] = []
-        engines = 0
         while due and due[0][0] <= now_ns:
             at_ns, number = heapq.heappop(due)
             if self._wakeups[number] == at_ns:  # else it says what was so once
-                engines += 1
                 ended += [(step.ended_ns, number, step) for step in self._list[number].advance(now_ns)]
                 self._schedule(number)
-        if engines > 1:
-            ended.sort(key=_end_and_number)
+        ended.sort(key=_end_and_number)
         for _, number, step in ended:
             self._book(number, step)
+
+    def _to_finish(self, limit_ns: int, watched: Collection[int]) -> None:
+        """Let engines with jobs of ours go on to the first end of one, or ``limit_ns``; then all the others.
+
+        Where only one has any, it goes there by itself.
+        """
+        ended, until_ns = list[_Ended](), limit_ns
+        alone = len(self._busy) == 1 and not watched
+        due = [(at_ns, number) for number in self._busy if (at_ns := self._wakeups[number]) is not None]
+        heapq.heapify(due)
+        while due and due[0][0] <= until_ns:
+            at_ns, number = due[0]
+            engine = self._list[number]
+            steps = engine.advance_to_finish(limit_ns) if alone else engine.advance(at_ns)
+            ended += [(step.ended_ns, number, step) for step in steps]
+            wakeup_ns = self._schedule(number)
+            heapq.heapreplace(due, (limit_ns + 1 if wakeup_ns is None else wakeup_ns, number))
+            if steps and (steps[-1].finished or (watched and _brings(steps[-1], watched))):
+                until_ns = steps[-1].ended_ns
+                break
+        self._catch_up(until_ns, ended)
 
     def _step_by_step(
         self, limit_ns: int, watched: Collection[int] = frozenset(), *, to_finish: bool = False
@@ -203,7 +230,7 @@ class Fleet:
         self._done.append((self._names[number], step))
         for finished in step.finished:
             self._forget(finished.job.id)
-        return bool(step.finished) or (bool(watched) and any(job_id in watched for job_id in step.emitted))
+        return bool(step.finished) or _brings(step, watched)
 
     def _forget(self, job_id: int) -> None:
         tier_name, number = self._where.pop(job_id)
@@ -213,11 +240,13 @@ class Fleet:
         if not self._busy[number]:
             del self._busy[number]
 
-    def _schedule(self, number: int) -> None:
+    def _schedule(self, number: int) -> int | None:
+        """Note when an engine has something to do next."""
         wakeup_ns = self._list[number].wakeup_ns()
         if wakeup_ns is not None and wakeup_ns != self._wakeups[number]:
             heapq.heappush(self._due, (wakeup_ns, number))
         self._wakeups[number] = wakeup_ns
+        return wakeup_ns
 
     def _replicas(self, config: ServerConfig, tier: TierConfig, seed: int, start_ns: int) -> _Group:
         """Make a tier's engines. Their names enter their seeds, so that no two are alike."""
@@ -258,5 +287,10 @@ def _shared_store(config: ServerConfig) -> PrefixStore | None:
     return None
 
 
-def _end_and_number(ended: tuple[int, int, StepDone]) -> tuple[int, int]:
+def _brings(step: StepDone, watched: Collection[int]) -> bool:
+    """Whether a step brings a token to one of these jobs."""
+    return bool(watched) and any(job_id in watched for job_id in step.emitted)
+
+
+def _end_and_number(ended: _Ended) -> tuple[int, int]:
     return ended[:2]

@@ -149,6 +149,8 @@ def _offered(rows: TraceRows, tier: TierConfig, config: ServerConfig, scale: flo
             id_tokens=id_tokens,
             prompt_tokens=int(rows.prompt_tokens[row]),
             block_tokens=cache.block_tokens,
+            output_tokens=int(rows.output_tokens[row]),
+            nobodys=row,
         )
 
     shares = cache is not None and rows.has_blocks and id_tokens is not None

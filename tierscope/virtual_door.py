@@ -5,11 +5,12 @@ The decisions are those of the real server, made by the same modules: who serves
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from loadtest.prose import Blocks
 from loadtest.workload import Request
-from mockserver import faults, prefix_blocks, speech
+from mockserver import faults, prefix_blocks, speech, trace_blocks
 from mockserver.answers import answers_for
 from mockserver.ask import Answer, Ask, Quota, RefusedError
 from mockserver.config import ServerConfig
@@ -36,7 +37,9 @@ class Flight:
     prompt_words: int
     """All that it sends, history included."""
     said: tuple[str, ...] = ()
-    """The messages themselves, where the server looks at them."""
+    """The messages themselves, where the server looks at them ..."""
+    pieces: Blocks | None = None
+    """... or the pieces of a trace that stand for them, which is much quicker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,19 +199,29 @@ class Door:
                 flight.request.index,
                 flight.prompt_words,
                 answer.output_tokens,
-                blocks=self._blocks(tier.name, flight.said, answer),
+                blocks=self._blocks(tier.name, flight, answer),
             ),
             now_ns,
             cut_after_tokens=faults.strikes_at(breaks, answer.output_tokens) if breaks else None,
             tokens_per_event=self.config.wire.tokens_per_event,
         )
 
-    def _blocks(self, tier_name: str, said: Sequence[str], answer: Answer) -> tuple[int, ...]:
+    def _blocks(self, tier_name: str, flight: Flight, answer: Answer) -> tuple[int, ...]:
         """Prefixes of prompt and answer, for an engine that keeps any."""
-        cache = self._caches.get(tier_name)
+        cache, pieces = self._caches.get(tier_name), flight.pieces
         if cache is None:
             return ()
-        words = [word for message in (*said, speech.said(answer)) for word in message.split()]
+        if pieces is not None:
+            ids = [] if pieces.fresh else (pieces.ids + pieces.first_mark).tolist()
+            return trace_blocks.of_ids(
+                ids,
+                id_tokens=pieces.block_tokens,
+                prompt_tokens=flight.prompt_words,
+                block_tokens=cache.block_tokens,
+                output_tokens=answer.output_tokens,
+                nobodys=flight.request.index,
+            )
+        words = [word for message in (*flight.said, speech.said(answer)) for word in message.split()]
         return prefix_blocks.of_words(words, cache.block_tokens)
 
 

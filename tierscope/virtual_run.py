@@ -123,14 +123,22 @@ class _Stage:
         if self._is_over(due_ns):
             return False
         request = self.source.request(self.number, position, index=self.first_index + position)
-        words, said = self.source.prompt_words(request), tuple[str, ...]()
+        flight = Flight(request, conversation, position, due_ns, due_ns, self.source.prompt_words(request))
         if self.door.needs_words:
-            said = tuple(message.text for message in self.source.says(request))
+            self._say(flight, before)
         if before is not None:
-            words += before.prompt_words + self.door.visible_tokens(before)
-            said = (*before.said, self.door.visible(before), *said) if self.door.needs_words else ()
-        self._push("leaves", Flight(request, conversation, position, due_ns, due_ns, words, said))
+            flight.prompt_words += before.prompt_words + self.door.visible_tokens(before)
+        self._push("leaves", flight)
         return True
+
+    def _say(self, flight: Flight, before: Flight | None) -> None:
+        """Put into a request what it says, history included."""
+        request = flight.request
+        if self.source.turns == 1 and flight.prompt_words == request.prompt_tokens:
+            flight.pieces = self.source.blocks(request)
+        if flight.pieces is None:
+            history = () if before is None else (*before.said, self.door.visible(before))
+            flight.said = (*history, *(message.text for message in self.source.says(request)))
 
     def _is_over(self, at_ns: int) -> bool:
         """Whether the stage has had its time by then."""
