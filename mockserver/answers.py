@@ -14,7 +14,8 @@ def answers_for(ask: Ask, *, default_output_tokens: int, wire: Wire) -> tuple[An
     """All answers to an ask: prompts times choices, the choices of the first prompt first.
 
     An answer is as long as the ask allows, or ``default_output_tokens`` where it sets no limit; a stop
-    sequence may end the text before. A call of a tool is complete however short it has to be.
+    sequence may end the text before. A call of a tool, or a text that must be JSON, is complete however short
+    it is, and no stop sequence is looked for in it.
     """
     found = []
     for place, prompt in enumerate(ask.prompts):
@@ -35,15 +36,17 @@ def _answer(ask: Ask, key: int, prompt_tokens: int, default_output_tokens: int, 
             output_tokens=tokens,
             reasoning_tokens=thought,
             tool=ask.tool,
+            frame=ask.frame,
             finish="tool",
         )
-    met = _stopped(key, thought, tokens, ask.stop)
+    met = _stopped(key, thought, tokens, ask.stop) if ask.frame is None else None
     bounded = ask.max_tokens is not None or ask.ignore_eos
     return Answer(
         key=key,
         prompt_tokens=prompt_tokens,
         output_tokens=met[0] if met else tokens,
         reasoning_tokens=thought,
+        frame=ask.frame,
         finish="stop_sequence" if met else "length" if bounded else "stop",
         stop_sequence=met[1] if met else None,
     )

@@ -52,6 +52,9 @@ class Ask:
     ignore_eos: bool = False
     tool: str | None = None
     """The tool that the answer must call."""
+    frame: tuple[str, str] | None = None
+    """JSON before and after the words of a call's arguments, or of a text that must be JSON
+    (``json_frame.frame_of``)."""
     reasoning: bool | None = None
     """Asked for, refused, or left to the server."""
     reasoning_limit_tokens: int | None = None
@@ -80,6 +83,8 @@ class Answer:
     reasoning_tokens: int = 0
     tool: str | None = None
     """All that is not reasoning is the arguments of a call of this tool."""
+    frame: tuple[str, str] | None = None
+    """The ask's."""
     finish: Finish = "length"
     stop_sequence: str | None = None
     """The one that was met; it is not part of the text."""

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from mockserver.ask import RefusedError
+from mockserver.json_frame import Frame, frame_of
 
 Limit = Annotated[int, Meta(ge=1, le=10_000_000)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
@@ -66,6 +67,27 @@ def options(found: StreamOptions | None, stream: bool | None) -> StreamOptions:
         message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         raise RefusedError(400, message, param="stream_options")
     return found
+
+
+class JsonSchema(msgspec.Struct, frozen=True):
+    """A schema and its name; only the schema matters here."""
+
+    schema: dict[str, Any] | None = None
+
+
+class Format(msgspec.Struct, frozen=True):
+    """What a text must be: chat nests the schema, Responses has it at the top."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+    schema: dict[str, Any] | None = None
+
+
+def frame(found: Format | None) -> Frame | None:
+    """The JSON around the words of a text; None for a text that may be anything."""
+    if found is None or found.type == "text":
+        return None
+    return frame_of(found.json_schema.schema if found.json_schema else found.schema)
 
 
 def forced_tool(choice: "str | ToolChoice | None", functions: Sequence[str]) -> str | None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from mockserver import text
+from mockserver import json_frame, text
 from mockserver.ask import Answer
 
 Kind = Literal["reasoning", "text", "tool"]
@@ -20,7 +20,7 @@ class Run:
 
     kind: Kind
     pieces: list[bytes]
-    """What each token adds, as it stands inside a JSON string (ASCII). Joined they are the whole text. A
+    """What each token adds, as it stands inside a JSON string. Joined they are the whole text. A
     token adds nothing where it belongs to the stop sequence that was met."""
 
     @property
@@ -40,7 +40,9 @@ def runs(answer: Answer) -> tuple[Run, ...]:
     if rest:
         pieces = _words(answer.key, thought, rest)
         if answer.tool is not None:
-            found.append(Run("tool", _arguments(pieces)))
+            found.append(Run("tool", _framed(pieces, answer.frame or json_frame.ANY)))
+        elif answer.frame is not None:
+            found.append(Run("text", _framed(pieces, answer.frame)))
         else:
             found.append(Run("text", _cut(pieces, answer.stop_sequence)))
     return tuple(found)
@@ -62,11 +64,14 @@ def _words(key: int, start: int, count: int) -> list[bytes]:
     return pieces
 
 
-def _arguments(pieces: list[bytes]) -> list[bytes]:
-    """A JSON object in so many pieces: ``{}`` if there is one, else the words as its only member."""
+def _framed(pieces: list[bytes], frame: json_frame.Frame) -> list[bytes]:
+    """JSON in so many pieces, with the words in it if it has a place for them and there are several."""
+    before, after = (msgspec.json.encode(part)[1:-1] for part in frame)
     if len(pieces) == 1:
-        return [b"{}"]
-    return [rb"{\"text\":\"" + pieces[0], *pieces[1:-1], pieces[-1] + rb"\"}"]
+        return [before + after]
+    if not after:
+        return [before] + [b" "] * (len(pieces) - 1)
+    return [before + pieces[0], *pieces[1:-1], pieces[-1] + after]
 
 
 def _cut(pieces: list[bytes], stop_sequence: str | None) -> list[bytes]:

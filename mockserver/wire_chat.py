@@ -15,12 +15,15 @@ from msgspec import Meta
 from mockserver import openai_errors
 from mockserver.ask import Answer, Ask, Placed, Quota, RefusedError
 from mockserver.chunks import ChunkVoice
+from mockserver.json_frame import frame_of
 from mockserver.openai_request import (
     Choices,
     Content,
     Effort,
+    Format,
     Limit,
     Name,
+    Named,
     Penalty,
     Probability,
     Seed,
@@ -29,6 +32,7 @@ from mockserver.openai_request import (
     Temperature,
     ToolChoice,
     forced_tool,
+    frame,
     options,
     stops,
     words_of,
@@ -107,6 +111,7 @@ class FunctionTool(msgspec.Struct, frozen=True):
     """What a function tool says of its function that matters here."""
 
     name: Name
+    parameters: dict[str, Any] | None = None
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -131,6 +136,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     stop: Stop | None = None
     tools: list[Tool] | None = None
     tool_choice: str | ToolChoice | None = None
+    function_call: str | Named | None = None
+    response_format: Format | None = None
     reasoning_effort: Effort | None = None
     ignore_eos: bool | None = None
     logprobs: bool | None = None
@@ -150,7 +157,12 @@ class Chat:
             openai_errors.refuse_unknown(body, FIELDS, {"stream_options": STREAM_FIELDS})
         if request.logprobs:
             raise openai_errors.unsupported("logprobs", "this server has no probabilities to tell")
-        functions = [tool.function.name for tool in request.tools or () if tool.function is not None]
+        if request.function_call not in (None, "none", "auto"):
+            raise openai_errors.unsupported("function_call", "expected 'tool_choice' in its place")
+        schemas = {
+            tool.function.name: tool.function.parameters for tool in request.tools or () if tool.function
+        }
+        called = forced_tool(request.tool_choice, list(schemas))
         how = options(request.stream_options, request.stream)
         return Ask(
             model=request.model,
@@ -165,7 +177,8 @@ class Chat:
             seed=request.seed,
             stop=stops(request.stop, strict=wire.refuse_unknown),
             ignore_eos=bool(request.ignore_eos),
-            tool=forced_tool(request.tool_choice, functions),
+            tool=called,
+            frame=frame(request.response_format) if called is None else frame_of(schemas[called]),
             reasoning=None if request.reasoning_effort is None else request.reasoning_effort != "none",
         )
 

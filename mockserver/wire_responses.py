@@ -12,9 +12,11 @@ from msgspec import Meta
 
 from mockserver import openai_errors
 from mockserver.ask import Ask, Placed, Quota, RefusedError
+from mockserver.json_frame import frame_of
 from mockserver.openai_request import (
     Content,
     Effort,
+    Format,
     Limit,
     Probability,
     Seed,
@@ -23,6 +25,7 @@ from mockserver.openai_request import (
     Temperature,
     ToolChoice,
     forced_tool,
+    frame,
     options,
     stops,
     words_of,
@@ -102,12 +105,19 @@ class Tool(msgspec.Struct, frozen=True):
 
     type: str
     name: str | None = None
+    parameters: dict[str, Any] | None = None
 
 
 class Reasoning(msgspec.Struct, frozen=True):
     """How much to think."""
 
     effort: Effort | None = None
+
+
+class TextConfig(msgspec.Struct, frozen=True):
+    """What a text must be."""
+
+    format: Format | None = None
 
 
 class ResponseRequest(msgspec.Struct, frozen=True):
@@ -125,6 +135,7 @@ class ResponseRequest(msgspec.Struct, frozen=True):
     ignore_eos: bool | None = None
     tools: list[Tool] | None = None
     tool_choice: str | ToolChoice | None = None
+    text: TextConfig | None = None
     reasoning: Reasoning | None = None
     temperature: Temperature | None = None
     top_p: Probability | None = None
@@ -147,7 +158,13 @@ class Responses:
         if wire.refuse_unknown:
             openai_errors.refuse_unknown(body, FIELDS, {"stream_options": STREAM_FIELDS})
         _refuse_unsupported(request)
-        functions = [tool.name for tool in request.tools or () if tool.type == "function" and tool.name]
+        schemas = {
+            tool.name: tool.parameters
+            for tool in request.tools or ()
+            if tool.type == "function" and tool.name
+        }
+        called = forced_tool(request.tool_choice, list(schemas))
+        text_frame = frame(request.text.format) if request.text else None
         how = options(request.stream_options, request.stream)
         effort = request.reasoning.effort if request.reasoning else None
         return Ask(
@@ -160,7 +177,8 @@ class Responses:
             seed=request.seed,
             stop=stops(request.stop, strict=wire.refuse_unknown),
             ignore_eos=bool(request.ignore_eos),
-            tool=forced_tool(request.tool_choice, functions),
+            tool=called,
+            frame=text_frame if called is None else frame_of(schemas[called]),
             reasoning=None if effort is None else effort != "none",
             repeated=_repeated(body),
         )

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import openai
+import pydantic
 import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
@@ -128,6 +129,29 @@ def test_the_streaming_helper_parses_a_call_of_a_tool(client: OpenAI) -> None:
     )
     assert following.usage is not None
     assert following.usage.prompt_tokens == 4 + 8 + 3
+
+
+class Weather(pydantic.BaseModel):
+    """Where, how warm, and what it is like."""
+
+    degrees: int = pydantic.Field(ge=-50)
+    city: str
+    sky: Literal["clear", "grey"]
+
+
+def test_structured_outputs_and_strict_tools_parse_into_what_was_asked_for(client: OpenAI) -> None:
+    chat = client.chat.completions.parse(model="mock", messages=ASKED, response_format=Weather)
+    assert isinstance(chat.choices[0].message.parsed, Weather)
+    assert len(chat.choices[0].message.parsed.city.split()) == 8
+    tool = openai.pydantic_function_tool(Weather)
+    called = client.chat.completions.parse(model="mock", messages=ASKED, tools=[tool], tool_choice="required")
+    assert [type(call.function.parsed_arguments) for call in called.choices[0].message.tool_calls or []] == [
+        Weather
+    ]
+    response = client.responses.parse(model="mock", input="tell me a word", text_format=Weather)
+    assert isinstance(response.output_parsed, Weather)
+    with client.responses.stream(model="mock", input="tell me a word", text_format=Weather) as stream:
+        assert stream.get_final_response().output_parsed == response.output_parsed
 
 
 def test_reasoning_comes_before_text_and_is_counted(thinking: OpenAI) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types import Model
 
@@ -47,6 +47,7 @@ def test_a_refusal_has_the_type_that_the_api_gives_it(
 
 
 @given(st.floats(0, 200_000, allow_nan=False))
+@settings(deadline=None)
 def test_a_time_reads_back_rounded_up_to_a_millisecond(seconds: float) -> None:
     told = openai_errors.duration(seconds)
     units = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}

@@ -62,7 +62,7 @@ def told(chunks: list[ChatCompletionChunk], index: int, field: str) -> str:
     gathered=st.integers(1, 5),
     cuts=st.lists(st.integers(0, 20_000), max_size=20),
 )
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 def test_a_stream_cut_anywhere_adds_up_to_the_whole_answer(
     wire: Wire, tokens: int, n: int, tool: bool, usage: bool, gathered: int, cuts: list[int]
 ) -> None:
@@ -97,6 +97,7 @@ def test_a_stream_cut_anywhere_adds_up_to_the_whole_answer(
 
 
 @given(tokens=st.integers(1, 60), gathered=st.integers(1, 7))
+@settings(deadline=None)
 def test_a_token_is_an_event_unless_tokens_are_gathered(tokens: int, gathered: int) -> None:
     to = placed(DIALECT, asked(max_tokens=tokens, stream=True))
     chunks = chunks_of(stream(DIALECT, to, gathered=gathered))
@@ -191,6 +192,7 @@ def test_a_tier_that_echoes_nothing_is_not_named() -> None:
 
 
 @given(st.text(min_size=1, max_size=12), st.text(min_size=1, max_size=12))
+@settings(deadline=None)
 def test_names_may_hold_anything_that_json_can(model: str, name: str) -> None:
     tools = [{"type": "function", "function": {"name": name}}]
     fields = asked(tools=tools, tool_choice="required", max_tokens=3, stream=True) | {"model": model}
@@ -301,6 +303,8 @@ def test_fields_mean_what_the_vendor_says(fields: dict[str, Any], expected: Ask 
         (asked(logprobs=True), "logprobs", "Unsupported parameter"),
         (asked(reasoning_effort="huge"), "reasoning_effort", "'huge'"),
         (asked(stream_options={"include_usage": True}), "stream_options", "only allowed when 'stream'"),
+        (asked(function_call={"name": "see"}), "function_call", "Unsupported parameter"),
+        (asked(response_format={"type": "xml"}), "response_format.type", "'xml'"),
         (asked(tool_choice="required"), "tool_choice", "'tools' holds none"),
         (asked(tools=TOOLS, tool_choice="perhaps"), "tool_choice", "'perhaps'"),
         (

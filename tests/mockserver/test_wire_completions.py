@@ -38,7 +38,7 @@ def parsed(wire: Wire | None = None, **fields: Any) -> Ask:
     gathered=st.integers(1, 4),
     cuts=st.lists(st.integers(0, 20_000), max_size=20),
 )
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 def test_a_stream_cut_anywhere_adds_up_to_the_whole_answer(
     wire: Wire, tokens: int, prompts: list[str], n: int, usage: bool, gathered: int, cuts: list[int]
 ) -> None:
@@ -81,6 +81,14 @@ def test_a_prompt_is_text_or_token_ids_or_several_of_either(prompt: object, word
 
 def test_token_ids_that_differ_are_different_prompts() -> None:
     assert len({parsed(prompt=ids).prompts for ids in ([1, 2], [12], [2, 1], [[1], [2]])}) == 4
+
+
+def test_padding_can_be_refused() -> None:
+    wire = Wire(obfuscation=True)
+    for padded in (True, False):
+        fields = asked(stream=True, stream_options={"include_obfuscation": padded})
+        sent = b"".join(stream(DIALECT, placed(DIALECT, fields, wire=wire), wire))
+        assert (b"obfuscation" in sent) == padded
 
 
 def test_there_is_no_reasoning_here() -> None:
