@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+Stop = Annotated[str, Meta(max_length=1000)]
+
 
 class CacheControl(msgspec.Struct, frozen=True, gc=False):
     """A mark: the prompt up to here may be read from the cache, and is to be kept there."""
@@ -149,7 +151,7 @@ class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
 
     max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)]
     stream: bool | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: Annotated[list[Stop], Meta(max_length=64)] | None = None
     service_tier: str | None = None
     metadata: dict[str, Any] | None = None
     ignore_eos: bool = False

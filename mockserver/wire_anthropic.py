@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from mockserver import anthropic_errors, anthropic_prompt, anthropic_request, text
+from mockserver import anthropic_errors, anthropic_prompt, anthropic_request, text, wire_models
 from mockserver.anthropic_voice import MessageVoice
 from mockserver.ask import Ask, Dialect, Placed, Quota, RefusedError
 from mockserver.config import ServerConfig
@@ -57,8 +57,7 @@ def count_tokens(body: bytes, headers: Mapping[str, str], *, wire: Wire, models:
 
 def models_of(config: ServerConfig) -> tuple[str, ...]:
     """All names that a request may give as model, the server's own first."""
-    names = (config.model_name, *(name for tier in config.tiers for name in tier.model_names))
-    return tuple(dict.fromkeys(names))
+    return wire_models.names(config)
 
 
 def models_body(config: ServerConfig, created_unix_s: int) -> bytes:
