@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion_stream_options_param import ChatCompletionStreamOptionsParam
@@ -191,6 +191,7 @@ def test_a_tier_that_echoes_nothing_is_not_named() -> None:
     assert b"service_tier" not in b"".join(stream(DIALECT, to)) + voice(DIALECT, to).body(usage_of(to))
 
 
+@example("\0", "\0")
 @given(st.text(min_size=1, max_size=12), st.text(min_size=1, max_size=12))
 @settings(deadline=None)
 def test_names_may_hold_anything_that_json_can(model: str, name: str) -> None:
