@@ -1,4 +1,4 @@
-"""The arrows between rooms hold: a process of its own imports each module and looks at sys.modules.
+"""The arrows between rooms hold: processes of their own import modules and look at sys.modules.
 
 A module is pure unless it stands in ``MAY`` below, with what it may load besides numpy and msgspec.
 """
@@ -68,9 +68,9 @@ MAY: dict[str, set[str]] = {
     "mockserver.connection": {"httptools"},
     "mockserver.outlet": {"httptools"},
     "mockserver.stream": {"httptools"},
-    "mockserver.dispatch": {"httptools", "prometheus_client"},
-    "mockserver.app": {"httptools", "prometheus_client"},
-    "mockserver.serving": {"httptools", "prometheus_client"},
+    "mockserver.dispatch": {"httptools"},
+    "mockserver.app": {"httptools"},
+    "mockserver.serving": {"httptools"},
 }
 # Modules of the front door that all rooms share.
 SHARED = {"tierscope." + name for name in ("errors", "typedtoml", "prices", "wholefile")}
@@ -87,15 +87,17 @@ def modules(room: str) -> list[str]:
     return [name for name in names if not name.endswith(("__init__", "__main__"))]
 
 
-# Forks off a child for each module: what every module may load, and nothing else, is there already.
+PROCESSES = 2  # what the smallest of machines has cores for
+# Forks off a child for each group of modules: what every module may load, and nothing else, is there already.
 FORKING = """
 import importlib, json, os, sys
 import msgspec, numpy
-for module in sys.argv[1:]:
+for group in sys.argv[1:]:
     out, into = os.pipe()
     if os.fork() == 0:
         try:
-            importlib.import_module(module)
+            for module in group.split(","):
+                importlib.import_module(module)
             found = sorted(sys.modules)
         except BaseException as error:
             found = [f"{module} cannot be imported: {error!r}"]
@@ -103,20 +105,27 @@ for module in sys.argv[1:]:
         os._exit(0)
     os.close(into)
     with os.fdopen(out, "rb") as pipe:
-        print(json.dumps([module, json.loads(pipe.read())]), flush=True)
+        print(json.dumps([group, json.loads(pipe.read())]), flush=True)
     os.wait()
 """
 
 
 @cache
 def loaded() -> dict[str, set[str]]:
-    """Names in sys.modules after importing each module in a process that had not."""
-    every = [module for room in (*ROOMS, "tierscope") for module in modules(room)]
-    command = [sys.executable, "-c", FORKING, *every]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    found = dict(json.loads(line) for line in done.stdout.splitlines())
-    assert set(found) == set(every)
-    return {module: set(names) for module, names in found.items()}
+    """Names in sys.modules after importing each module in a process that had not.
+
+    All of analysis and all of grafana are imported together: of them is only said what none may load.
+    """
+    alone = [*modules("loadtest"), *modules("mockserver"), *sorted(SHARED), "tierscope.cli"]
+    groups = [",".join(modules("analysis")), ",".join(modules("grafana")), *alone]
+    shares = [groups[start::PROCESSES] for start in range(PROCESSES)]
+    commands = [[sys.executable, "-c", FORKING, *share] for share in shares]
+    children = [subprocess.Popen(one, stdout=subprocess.PIPE, text=True, cwd=ROOT) for one in commands]
+    told = [child.communicate()[0] for child in children]
+    assert all(child.returncode == 0 for child in children)
+    found = dict(json.loads(line) for lines in told for line in lines.splitlines())
+    assert set(found) == set(groups)
+    return {module: set(names) for group, names in found.items() for module in group.split(",")}
 
 
 def loaded_by(module: str) -> set[str]:
