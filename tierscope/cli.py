@@ -268,6 +268,7 @@ def simulate(
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
     seed: SeedOption = None,
     force: ForceOption = False,
+    step_log: Annotated[Path | None, typer.Option(help="Write every step into this Parquet file.")] = None,
 ) -> None:
     """Do a run in virtual time against the mock's engine: same run folder, in a second or two.
 
@@ -275,7 +276,7 @@ def simulate(
     """
     from tierscope.simulate import simulate_run
 
-    simulate_run(plan, profile=profile, seed=seed, out=out, force=force)
+    simulate_run(plan, profile=profile, seed=seed, out=out, force=force, step_log=step_log)
 
 
 @app.command()

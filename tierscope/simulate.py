@@ -5,6 +5,7 @@ the same bytes.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,24 +18,38 @@ from loadtest.records import RequestRecord, RunInfo
 from loadtest.tally import Tally
 from loadtest.workload import open_source
 from mockserver import config as server_config
+from mockserver import step_bound
 from mockserver.config import ServerConfig
 from tierscope.errors import BadInputError, RunFailedError
-from tierscope.virtual_run import simulate
+from tierscope.virtual_run import OnStep, simulate
 
 __all__ = ["simulate", "simulate_run"]
 
 _FLUSH_EVERY = 100
 
 
-def simulate_run(plan: str, *, profile: str, seed: int | None, out: Path, force: bool = False) -> None:
-    """Simulate a plan and write its run folder; an existing one is refused unless ``force``."""
+def simulate_run(
+    plan: str,
+    *,
+    profile: str,
+    seed: int | None,
+    out: Path,
+    force: bool = False,
+    step_log: Path | None = None,
+) -> None:
+    """Simulate a plan and write its run folder; an existing one is refused unless ``force``.
+
+    Every step of the server goes into the Parquet file ``step_log``, if one is named.
+    """
     loaded = load_plan(plan, seed=seed)
     config = server_config.load(profile, seed=loaded.seed)
     source = open_source(loaded, folder=folder_of(plan))
     _clear(out, force=force)
     info, tally = _info(loaded, config, profile), Tally()
     try:
-        last_ns = _record(out, simulate(loaded, config, source), info, tally, source.cautions)
+        with _logging(config, step_log) as on_step:
+            made = simulate(loaded, config, source, on_step=on_step)
+            last_ns = _record(out, made, info, tally, source.cautions)
     except OSError as error:
         raise RunFailedError(
             f"{out} cannot be written: {error.strerror}; it holds what was written"
@@ -45,6 +60,18 @@ def simulate_run(plan: str, *, profile: str, seed: int | None, out: Path, force:
     if why := tally.fruitless():
         raise RunFailedError(why)
     print(f"next: tierscope report {out}")
+
+
+@contextmanager
+def _logging(config: ServerConfig, path: Path | None) -> Iterator[OnStep | None]:
+    """Who hears of the steps, if anybody is to."""
+    if path is None:
+        yield None
+        return
+    from mockserver.step_log import StepLog  # pyarrow takes a while to load
+
+    with StepLog(path, step_bound.of_config(config)) as log:
+        yield log.add
 
 
 def _record(

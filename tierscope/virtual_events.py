@@ -39,7 +39,7 @@ class Events:
 def sent(served: Served, config: ServerConfig) -> Events:
     """The events of a stream as they leave the server."""
     visit, finished = served.visit, served.finished
-    sent_ns, counts = np.unique(finished.done.token_ns, return_counts=True)
+    sent_ns, counts = moments(finished.done.token_ns)
     speculation = engine_tier(config, visit.choice.tier).speculation
     if speculation is not None and speculation.smoothed and len(sent_ns):
         sent_ns = smoothed(sent_ns, counts)
@@ -51,6 +51,12 @@ def sent(served: Served, config: ServerConfig) -> Events:
     if visit.struck.stall is not None:
         sent_ns, counts, end_ns = _stalled(served, sent_ns, counts, end_ns)
     return _split(sent_ns, counts, visit.answer.reasoning_tokens, end_ns)
+
+
+def moments(sorted_ns: Instants) -> tuple[Instants, Instants]:
+    """The different instants among some that never fall, and how often each is there."""
+    starts = np.flatnonzero(np.append(True, sorted_ns[1:] != sorted_ns[:-1])[: len(sorted_ns)])
+    return sorted_ns[starts], np.diff(starts, append=len(sorted_ns))
 
 
 def _gathered(sent_ns: Instants, counts: Instants, per_event: int) -> tuple[Instants, Instants]:
@@ -107,11 +113,11 @@ def _split(sent_ns: Instants, counts: Instants, reasoning_tokens: int, end_ns: i
 
 def delivered(events: Events, network: Network, seed: int, index: int) -> tuple[Instants, int]:
     """Instants at which the client sees events and end: latency, exponential jitter a write, order kept."""
-    written_ns, places = np.unique(np.append(events.sent_ns, events.end_ns), return_inverse=True)
+    written_ns, counts = moments(np.append(events.sent_ns, events.end_ns))
     rng = np.random.default_rng((seed, _SALT_NETWORK, index))
     delay_s = network.latency_s + rng.exponential(network.jitter_s, size=len(written_ns))
     arrived_ns = np.maximum.accumulate(written_ns + np.rint(delay_s * 1e9).astype(np.int64))
-    seen_ns = arrived_ns[places]
+    seen_ns = np.repeat(arrived_ns, counts)
     return seen_ns[:-1], int(seen_ns[-1])
 
 

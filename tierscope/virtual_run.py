@@ -22,6 +22,7 @@ from mockserver.job import StepDone
 from tierscope import virtual_view
 from tierscope.virtual_door import Door, Flight
 
+OnStep = Callable[[str, StepDone], None]
 _FOREVER_NS = 2**62
 _What = Literal["answered", "leaves", "arrives"]
 
@@ -31,7 +32,7 @@ def simulate(
     config: ServerConfig,
     source: Source | None = None,
     *,
-    on_step: Callable[[str, StepDone], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> Iterator[RequestRecord]:
     """Yield one record per request, stage after stage.
 

@@ -6,7 +6,6 @@ Where a response has words of its own, they are those of OpenAI's chat completio
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from loadtest.delta import error_line, folded
 from loadtest.plan import Plan
@@ -16,7 +15,7 @@ from mockserver.ask import Quota
 from mockserver.config import ServerConfig
 from mockserver.stream import GARBAGE, fault_refusal
 from tierscope.virtual_door import Flight, Refused, Served, named
-from tierscope.virtual_events import Events, broken_before_garbage, delivered, readable, sent
+from tierscope.virtual_events import Events, broken_before_garbage, delivered, moments, readable, sent
 
 _HUNG_UP = {"cut": "the server closed the connection", "reset": "Connection reset by peer"}
 _STATUSES: dict[int, Outcome] = {429: "rate_limited", 503: "overloaded", 529: "overloaded"}
@@ -68,7 +67,7 @@ def _streamed(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord
         event_ns=seen_ns.tolist(),
         event_kinds=_kinds(reasoning, kept),
         event_tokens=tokens.tolist() if running else None,
-        coalesced_events=kept - len(np.unique(seen_ns)),
+        coalesced_events=kept - len(moments(seen_ns)[0]),
         status=200,
         finish_reason="length" if outcome == "ok" else None,
         echoed_tier=_echo(served),
@@ -82,7 +81,7 @@ def _whole(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord:
     ended_ns = served.finished.ended_ns
     if struck.stall is not None:
         ended_ns += round(struck.stall.wait_s * 1e9)
-    made_ns, tokens = np.unique(served.finished.done.token_ns, return_counts=True)
+    made_ns, tokens = moments(served.finished.done.token_ns)
     body = Events(made_ns, tokens, 0, ended_ns)
     end_ns = delivered(body, plan.network, plan.seed, visit.flight.request.index)[1]
     outcome: Outcome = "ok"

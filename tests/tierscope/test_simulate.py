@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from analysis.analyze import analyze
@@ -114,7 +115,7 @@ def test_a_simulation_that_breaks_off_leaves_a_partial_run_that_can_be_read(
 ) -> None:
     whole = list(simulate(plans.load("smoke"), CONFIG))
 
-    def broken_off(*_: object) -> Iterator[records.RequestRecord]:
+    def broken_off(*_: object, **__: object) -> Iterator[records.RequestRecord]:
         yield from whole[:3]
         raise how
 
@@ -142,7 +143,7 @@ def test_a_simulation_in_which_nothing_succeeds_has_failed(tmp_path: Path) -> No
         'name = "long"\n[workload]\nprompt_tokens = [10000000]\noutput_tokens = 4\n'
         '[[stages]]\nname = "s"\nrequests = 4\narrivals = { kind = "closed", streams = 1 }\n'
     )
-    with pytest.raises(RunFailedError, match="none of 4 requests succeeded: HTTP 400: .*maximum context"):
+    with pytest.raises(RunFailedError, match=r"none of 4 requests succeeded: HTTP 400: .*maximum context"):
         simulate_run(str(plan), profile="fast-tier", seed=None, out=tmp_path / "run")
     assert len(records.read_run(tmp_path / "run").records) == 4
 
@@ -266,3 +267,19 @@ def test_of_an_answer_in_one_piece_only_its_end_is_seen() -> None:
         assert (record.streamed, record.event_ns, record.first_text_ns) == (False, [], None)
         assert record.ended_ns == record.headers_ns == twin.ended_ns
         assert record.output_tokens == twin.output_tokens == 16
+
+
+def test_the_step_log_holds_every_step_and_changes_no_record(tmp_path: Path) -> None:
+    log = tmp_path / "steps.parquet"
+    for name, step_log in (("plain", None), ("logged", log)):
+        simulate_run("smoke", profile="fast-tier", seed=7, out=tmp_path / name, step_log=step_log)
+    lines = [(tmp_path / name / "requests-0.jsonl").read_bytes() for name in ("plain", "logged")]
+    assert lines[0] == lines[1]
+    steps: list[tuple[str, int]] = []
+    plan = plans.load("smoke", seed=7)
+    config = server_config.load("fast-tier", seed=7)
+    for _ in simulate(plan, config, on_step=lambda name, step: steps.append((name, step.ended_ns))):
+        pass
+    table = pq.read_table(log)
+    logged = zip(table["engine"].to_pylist(), table["t_end_ns"].to_pylist(), strict=True)
+    assert list(logged) == steps
