@@ -130,6 +130,19 @@ class ThinkingConfig(msgspec.Struct, frozen=True):
     display: Literal["summarized", "omitted"] | None = None
 
 
+class OutputFormat(msgspec.Struct, frozen=True):
+    """What a text must be: JSON of a schema."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(msgspec.Struct, frozen=True):
+    """How the answer is to be; effort means nothing here."""
+
+    format: OutputFormat | None = None
+
+
 class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What makes a prompt: all of ``POST /v1/messages/count_tokens`` that has a meaning here."""
 
@@ -154,6 +167,8 @@ class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
     stop_sequences: Annotated[list[Stop], Meta(max_length=64)] | None = None
     service_tier: str | None = None
     metadata: dict[str, Any] | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
     ignore_eos: bool = False
 
 
@@ -161,14 +176,7 @@ class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
 OTHER_FIELDS = frozenset(
     [
         *("billing_policy", "compaction", "container", "context_management", "diagnostics"),
-        *(
-            "fallback_credit_token",
-            "fallbacks",
-            "inference_geo",
-            "mcp_servers",
-            "output_config",
-            "output_format",
-        ),
+        *("fallback_credit_token", "fallbacks", "inference_geo", "mcp_servers"),
         *("thread", "user_profile_id", "workspace_id"),
     ]
 )

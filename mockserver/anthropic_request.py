@@ -18,9 +18,11 @@ from mockserver.anthropic_fields import (
     PromptRequest,
     SearchResult,
     Text,
+    Tool,
 )
 from mockserver.anthropic_prompt import cacheable_tokens, pieces_of
 from mockserver.ask import Ask, RefusedError
+from mockserver.json_frame import Frame, frame_of
 from mockserver.wire_config import Wire
 
 VERSIONS = ("2023-06-01", "2026-10-21")
@@ -55,7 +57,7 @@ def ask_of(body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
         _refuse_unknown(body)
     pieces = pieces_of(request)
     cacheable, for_an_hour = cacheable_tokens(pieces)
-    thinking = request.thinking
+    thinking, tool = request.thinking, _tool(request)
     return Ask(
         model=request.model,
         prompts=("\n".join(piece for piece, _ in pieces),),
@@ -65,7 +67,8 @@ def ask_of(body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
         speed=request.speed,
         stop=tuple(request.stop_sequences or ()),
         ignore_eos=request.ignore_eos,
-        tool=_tool(request),
+        tool=None if tool is None else tool.name,
+        frame=_frame(request, tool),
         reasoning=None if thinking is None else thinking.type != "disabled",
         reasoning_limit_tokens=None if thinking is None else thinking.budget_tokens,
         reasoning_shown=thinking is None or thinking.display != "omitted",
@@ -134,9 +137,11 @@ def _check_removed(request: PromptRequest) -> None:
 def _check_tools(request: PromptRequest) -> None:
     tools, choice = request.tools or [], request.tool_choice
     for place, tool in enumerate(tools):
-        if tool.is_clients and not bytes(tool.input_schema):
-            param = f"tools.{place}.input_schema"
+        param, schema = f"tools.{place}.input_schema", bytes(tool.input_schema)
+        if tool.is_clients and not schema:
             raise RefusedError(400, f"{param}: Field required", param=param)
+        if schema and not schema.startswith(b"{"):
+            raise RefusedError(400, f"{param}: expected object", param=param)
     if choice is None or choice.type in ("auto", "none"):
         return
     if not tools:
@@ -175,15 +180,24 @@ def _check_limits(request: MessagesRequest) -> None:
         )
 
 
-def _tool(request: MessagesRequest) -> str | None:
+def _tool(request: MessagesRequest) -> Tool | None:
     """The tool that the answer must call; where any will do, the first that the client runs."""
     choice = request.tool_choice
     if choice is None or choice.type in ("auto", "none"):
         return None
-    if choice.type == "tool":
-        return choice.name
     tools = request.tools or []
-    return next((tool.name for tool in tools if tool.is_clients), tools[0].name)
+    if choice.type == "tool":
+        return next(tool for tool in tools if tool.name == choice.name)
+    return next((tool for tool in tools if tool.is_clients), tools[0])
+
+
+def _frame(request: MessagesRequest, tool: Tool | None) -> Frame | None:
+    """The JSON that an answer must be: a call's arguments, or a text of a schema."""
+    if tool is not None:
+        return frame_of(msgspec.json.decode(tool.input_schema)) if bytes(tool.input_schema) else None
+    wanted = request.output_config.format if request.output_config else None
+    wanted = wanted or request.output_format
+    return None if wanted is None else frame_of(wanted.schema)
 
 
 def _refuse_unknown(body: bytes) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import anthropic
+import pydantic
 import pytest
 from anthropic.types import MessageParam, TextBlock, ThinkingBlock, ToolParam, ToolUseBlock
 
@@ -17,7 +18,11 @@ from mockserver.wire_config import Fault, Wire
 from tests.mockserver.served import served
 
 QUESTION: list[MessageParam] = [{"role": "user", "content": "why is the sky blue"}]
-TOOL: ToolParam = {"name": "look_up", "description": "finds it", "input_schema": {"type": "object"}}
+TOOL: ToolParam = {
+    "name": "look_up",
+    "description": "finds it",
+    "input_schema": {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]},
+}
 CACHE = PrefixCache(block_tokens=16)
 STANDARD = TierConfig(name="standard", service_tiers=("default", "auto"), prefix_cache=CACHE)
 FAST = TierConfig(name="fast", service_tiers=("priority", "fast"), prefix_cache=CACHE)
@@ -107,7 +112,7 @@ def test_a_tool_is_called_with_arguments_that_are_json(client: anthropic.Anthrop
         message = stream.get_final_message()
     assert isinstance(message.content[0], ToolUseBlock)
     assert message.content[0].name == "look_up"
-    assert message.content[0].input
+    assert isinstance(message.content[0].input["what"], str)
     assert kinds.count("input_json") == 1 + 9  # the first is empty
     assert message.stop_reason == "tool_use"
     result: MessageParam = {
@@ -117,6 +122,17 @@ def test_a_tool_is_called_with_arguments_that_are_json(client: anthropic.Anthrop
     so_far: list[MessageParam] = [*QUESTION, {"role": "assistant", "content": message.content}, result]
     after = client.messages.create(model="mock", max_tokens=3, tools=[TOOL], messages=so_far)
     assert after.usage.input_tokens > message.usage.input_tokens
+
+
+class Weather(pydantic.BaseModel):
+    place: str
+    degrees: int
+
+
+def test_an_answer_is_json_of_the_schema_that_was_asked_for(client: anthropic.Anthropic) -> None:
+    message = client.messages.parse(model="mock", max_tokens=20, messages=QUESTION, output_format=Weather)
+    assert isinstance(message.parsed_output, Weather)
+    assert message.parsed_output.place
 
 
 def test_a_speed_is_served_or_needs_its_beta(client: anthropic.Anthropic) -> None:

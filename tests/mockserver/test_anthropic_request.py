@@ -91,6 +91,10 @@ def test_what_is_no_text_counts_nothing() -> None:
         ({"stream": "yes"}, "stream"),
         ({"stop_sequences": ["a", "\n"]}, "stop_sequences.1"),
         ({"tools": [{"name": "t"}]}, "tools.0.input_schema"),
+        ({"tools": [TOOL, {"name": "t", "input_schema": "s"}]}, "tools.1.input_schema"),
+        ({"stop_sequences": ["a" * 1001]}, "stop_sequences.0"),
+        ({"max_tokens": 1024, "thinking": {"type": "enabled", "budget_tokens": 1024}}, "max_tokens"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "other"}}, "tool_choice.name"),
         ({"thinking": {"type": "enabled"}}, "thinking.enabled.budget_tokens"),
@@ -222,3 +226,24 @@ def test_a_strict_server_refuses_fields_that_the_api_does_not_have() -> None:
     for name in ("ignore_eos", "seed", "n"):
         with pytest.raises(RefusedError, match=name):
             DIALECT.parse(body(**{name: True}), VERSION, Wire(refuse_unknown=True))
+
+
+def test_an_empty_answer_to_go_on_from_is_the_last_message_only() -> None:
+    user, empty = {"role": "user", "content": "a"}, {"role": "assistant", "content": ""}
+    assert parsed(messages=[user, empty]).prompts[0].split() == ["a"]
+    with pytest.raises(RefusedError, match=r"messages\.1\.content"):
+        parsed(messages=[user, empty, user])
+
+
+def test_any_tool_means_the_first_that_the_client_runs() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    tools = [search, TOOL, {**TOOL, "name": "other"}]
+    assert parsed(tools=tools, tool_choice={"type": "any"}).tool == "look_up"
+    assert parsed(tools=[search], tool_choice={"type": "any"}).tool == "web_search"
+
+
+def test_a_prompt_without_text_is_one_token() -> None:
+    image = {"type": "image", "source": {"type": "url", "url": "http://h/i.png"}}
+    messages = [{"role": "user", "content": [image]}]
+    counted = wire_anthropic.count_tokens(body(messages=messages), VERSION, wire=PLAIN, models=["mock"])
+    assert json.loads(counted) == {"input_tokens": placed(parsed(messages=messages)).answers[0].prompt_tokens}

@@ -1,6 +1,7 @@
 """Anthropic's Messages as bytes, read back by the vendor's client and types over a transport in memory."""
 
 import json
+from functools import cache
 from typing import Any
 
 import anthropic
@@ -56,6 +57,13 @@ def test_a_stream_adds_up_to_the_message_that_is_not_streamed(
     assert whole.usage.output_tokens <= fields["max_tokens"]
 
 
+@cache
+def adapters() -> list[pydantic.TypeAdapter[Any]]:
+    """The vendor's events of a stream, as its client and its client for betas have them."""
+    kinds: list[Any] = [RawMessageStreamEvent, beta.BetaRawMessageStreamEvent]
+    return [pydantic.TypeAdapter(kind) for kind in kinds]
+
+
 @given(fields=FIELDS, ratio=RATIOS)
 @settings(max_examples=40, deadline=None)
 def test_every_event_is_of_the_vendors_types_and_has_no_field_that_they_lack(
@@ -63,8 +71,7 @@ def test_every_event_is_of_the_vendors_types_and_has_no_field_that_they_lack(
 ) -> None:
     wire = Wire(reasoning_ratio=ratio)
     one = placed(parsed(wire, **fields), wire, echoed_service_tier="default", echoed_speed="standard")
-    types: list[Any] = [RawMessageStreamEvent, beta.BetaRawMessageStreamEvent]
-    for adapter in [pydantic.TypeAdapter[Any](kind) for kind in types]:
+    for adapter in adapters():
         for name, data in events_of(b"".join(streamed(one, wire))):
             if name == b"ping":
                 assert json.loads(data) == {"type": "ping"}
@@ -219,6 +226,31 @@ def test_a_prompt_falls_into_read_written_and_uncached_tokens(
     assert written == (cacheable - read if has_cache else 0)
     assert usage.cache_creation is not None
     assert usage.cache_creation.ephemeral_5m_input_tokens == written
+
+
+def test_four_marks_are_taken_and_five_are_not() -> None:
+    block = {"type": "text", "text": "w", "cache_control": {"type": "ephemeral"}}
+    assert parsed(system=[block] * 4).cacheable_tokens == 4
+    with pytest.raises(RefusedError, match="at most 4"):
+        parsed(system=[block] * 3, cache_control=block["cache_control"], tools=[{**TOOL, **block}])
+
+
+def test_tokens_of_a_stop_sequence_that_was_met_are_counted_and_not_sent() -> None:
+    one = placed(parsed(max_tokens=400, stop_sequences=["e wa"]))
+    answer = one.answers[0]
+    assert answer.stop_sequence == "e wa"
+    deltas = [data for name, data in events_of(b"".join(streamed(one))) if name == b"content_block_delta"]
+    said = [json.loads(data)["delta"]["text"] for data in deltas]
+    assert all(said)
+    assert len(said) == answer.output_tokens - 1
+
+
+def test_what_a_stream_begins_with_does_not_tell_what_will_be_thought() -> None:
+    wire = Wire(reasoning_ratio=0.5)
+    one = placed(parsed(wire, max_tokens=20), wire)
+    start = json.loads(events_of(voice(one, wire).opening(usage_of(one)))[0][1])
+    assert start["message"]["usage"]["output_tokens"] == 1
+    assert start["message"]["usage"]["output_tokens_details"] == {"thinking_tokens": 0}
 
 
 def test_what_is_kept_for_an_hour_is_told_apart() -> None:
