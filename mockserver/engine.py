@@ -146,7 +146,8 @@ class Engine:
 
     def advance_to_finish(self, limit_ns: int) -> list[StepDone]:
         """The same up to ``limit_ns``, but not past the end of the first step that finishes an own job."""
-        self._run_until(limit_ns, to_finish=True)
+        if not any(step.finished for step in self._done):  # else one waits to be told already
+            self._run_until(limit_ns, to_finish=True)
         return self.advance(self._now_ns)
 
     def wakeup_ns(self) -> int | None:

@@ -75,6 +75,26 @@ def test_an_idle_engine_starts_at_the_instant_of_submission() -> None:
     assert [step.started_ns for step in engine.advance(10**9)] == [0, 123 * MS]
 
 
+@pytest.mark.parametrize("at_ms", [94, 95, 96])
+def test_a_job_joins_the_step_that_begins_when_it_is_ready_or_the_next(at_ms: int) -> None:
+    """Steps of 10 ms, ingest of 5: who is submitted at 95 is ready at the very instant at which one ends."""
+    engine = Engine(constant(10), limits(), ingest_ns=5 * MS, start_ns=-5 * MS)
+    engine.submit(Job(0, 10, 1000), -5 * MS)
+    engine.submit(Job(1, 10, 1), at_ms * MS)
+    done = next(done for done in finishes(engine.advance(10**12)) if done.job.id == 1)
+    assert done.admitted_ns == (100 if at_ms <= 95 else 110) * MS
+
+
+def test_the_ends_of_steps_are_kept_no_longer_than_a_running_job_needs_them() -> None:
+    engine = Engine(constant(1), limits(max_batch=2), background=load(2))
+    for number in range(10):
+        engine.submit(Job(number, 10, 1500), number * 2000 * MS)
+    steps = engine.advance(25 * 10**9)
+    assert len(steps) > 15_000
+    assert len(finishes(steps)) == 10
+    assert len(engine._history) < 9000
+
+
 def test_steps_follow_each_other_without_a_gap_while_there_is_work() -> None:
     engine = Engine(affine, limits(max_batch=3))
     for number in range(20):
@@ -304,3 +324,20 @@ def test_waking_up_exactly_when_told_misses_nothing() -> None:
     while (wakeup_ns := engine.wakeup_ns()) is not None:
         steps += engine.advance(wakeup_ns)
     assert [done.job.id for done in finishes(steps)] == [0, 1, 2, 3, 4]
+
+
+def test_advancing_to_the_next_finish_tells_the_same_and_stops_at_each() -> None:
+    def engine() -> Engine:
+        made = Engine(affine, limits(max_batch=3), background=load(2), ingest_ns=5 * MS, noise_ratio=0.1)
+        for number in range(8):
+            made.submit(Job(number, 300, 5 + 9 * (number % 3)), number * 40 * MS)
+        return made
+
+    straight, stops = engine().advance(10**9), engine()
+    parts: list[list[StepDone]] = []
+    while not parts or parts[-1]:
+        parts.append(stops.advance_to_finish(10**9))
+    assert [told(step) for part in parts for step in part] == [told(step) for step in straight]
+    later = [part for part in parts[1:] if any(step.finished for step in part)]  # submitting looked ahead
+    assert later
+    assert all(part[-1].finished and not any(step.finished for step in part[:-1]) for part in later)
