@@ -12,6 +12,7 @@ import pytest
 from loadtest import plan as plans
 from loadtest import records
 from loadtest.records import RequestRecord
+from loadtest.workload import Source, open_source
 from mockserver import config as server_config
 from mockserver.config import ServerConfig
 from mockserver.job import StepDone
@@ -277,3 +278,21 @@ def test_same_seed_same_bytes_whatever_befalls_the_requests() -> None:
     )
     assert first == again
     assert first != other
+
+
+TRACES = Path(__file__).parent.parent / "data" / "traces"
+
+
+def test_a_traces_ids_stand_for_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plans.parse(
+        'name = "t"\n[workload]\n'
+        'trace = { file = "mooncake_conversation_excerpt.jsonl", format = "mooncake" }\n'
+        '[[stages]]\nname = "s"\nrequests = 40\narrivals = { kind = "closed", streams = 2 }\n',
+        where="plan",
+    )
+    config = one_tier(prefix_cache=PrefixCache(block_tokens=24))
+    by_ids = list(simulate(plan, config, open_source(plan, folder=TRACES)))
+    monkeypatch.setattr(Source, "blocks", lambda *_: None)
+    by_words = list(simulate(plan, config, open_source(plan, folder=TRACES)))
+    assert by_ids == by_words
+    assert sum(r.cached_tokens or 0 for r in by_ids) > 10_000
