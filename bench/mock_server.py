@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 from pyarrow import parquet
 
@@ -39,7 +41,7 @@ def steady(streams: int, step_s: float) -> ServerConfig:
     """
     fast = Deployment(chip="B200", model="Llama-3.1-8B", chips=64, mfu_ratio=1.0, layer_overhead_s=0.0,
                       step_overhead_s=0.0, sequence_overhead_s=0.0, all_reduce_s=0.0)  # fmt: skip
-    alone_s = roofline.step_s(roofline.law(fast), float(streams), 100.0 * streams)
+    alone_s = roofline.step_s(roofline.law(fast), float(streams), 300.0 * streams)
     if alone_s > step_s:
         raise SystemExit(
             f"steps of {step_s * 1e3:g} ms cannot be made; the law alone takes {alone_s * 1e3:g} ms"
@@ -50,12 +52,23 @@ def steady(streams: int, step_s: float) -> ServerConfig:
 
 
 class MockServer:
-    """A running server. ``lags_ns`` and ``steps_ns`` are known once its context has ended."""
+    """A running server. Its steps are known once its context has ended."""
 
-    def __init__(self, url: str, pid: int) -> None:
-        self.url, self._pid = url, pid
-        self.lags_ns = self.ended_ns = np.zeros(0, dtype=np.int64)
-        """How late each step that brought a client's token was handed out, and when it ended."""
+    def __init__(self, url: str, begun_s: float, pid: int) -> None:
+        self.url, self._begun_s, self._pid = url, begun_s, pid
+        self._lags_ns = self._ended_ns = np.zeros(0, dtype=np.int64)
+
+    def lags_s(self, begin_s: float, end_s: float) -> NDArray[np.float64]:
+        """How late steps were handed out that ended between two instants of CLOCK_MONOTONIC."""
+        ended_s = self._begun_s + self._ended_ns / 1e9
+        return self._lags_ns[(ended_s >= begin_s) & (ended_s < end_s)] / 1e9
+
+    def read_log(self, log: Path) -> None:
+        """Take the steps that generated tokens from the server's log."""
+        steps = parquet.read_table(log, columns=["t_end_ns", "generated_tokens", "lag_ns"])
+        brought = steps.column("generated_tokens").to_numpy() > 0
+        self._lags_ns = steps.column("lag_ns").to_numpy()[brought]
+        self._ended_ns = steps.column("t_end_ns").to_numpy()[brought]
 
     def use(self) -> Use:
         """What the process has used so far."""
@@ -75,7 +88,8 @@ def mock_server(server_config: ServerConfig, cpu: int) -> Iterator[MockServer]:
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
             os.sched_setaffinity(child.pid, {cpu})
             assert child.stdout is not None
-            server = MockServer(child.stdout.readline().strip(), child.pid)
+            url, begun_s = child.stdout.readline().split()
+            server = MockServer(url, float(begun_s), child.pid)
             try:
                 yield server
             finally:
@@ -84,10 +98,7 @@ def mock_server(server_config: ServerConfig, cpu: int) -> Iterator[MockServer]:
                     child.wait(_END_S)
                 except subprocess.TimeoutExpired:
                     child.kill()
-        steps = parquet.read_table(log, columns=["t_end_ns", "generated_tokens", "lag_ns"])
-        brought = steps.column("generated_tokens").to_numpy() > 0
-        server.lags_ns = steps.column("lag_ns").to_numpy()[brought]
-        server.ended_ns = steps.column("t_end_ns").to_numpy()[brought]
+        server.read_log(log)
 
 
 def main() -> None:
@@ -96,7 +107,10 @@ def main() -> None:
 
     profile, log = sys.argv[1:]
     server_config = msgspec.json.decode(Path(profile).read_bytes(), type=ServerConfig)
-    ready = lambda url: print(url, flush=True)  # noqa: E731
+
+    def ready(url: str) -> None:
+        print(url, time.monotonic(), flush=True)  # a few ms after the zero of its instants
+
     serving.serve(server_config, host="127.0.0.1", port=0, step_log=Path(log), ready=ready)
 
 

@@ -9,8 +9,7 @@ Rules for whoever edits this file:
 import itertools
 from typing import Protocol
 
-from mockserver import config as server_config
-from mockserver import prefix_blocks, roofline, speech
+from mockserver import prefix_blocks, speech, step_bound
 from mockserver.ask import Answer, Placed
 from mockserver.config import ServerConfig, TierConfig
 from mockserver.connection import Cork
@@ -43,7 +42,7 @@ class Dispatch:
             fleet.capacities(),
             tiers=[tier.name for tier in config.tiers],
             longest_tokens=config.max_context_tokens,
-            bound_by=Bounds(config),
+            bound_by=step_bound.of_config(config),
         )
         self._owners = _owners(config)
         self._smoothing = {
@@ -119,27 +118,6 @@ class Dispatch:
             entry = self._entries.pop(finished.job.id, None)
             if entry is not None and smoothing is None:
                 entry[0].finished(entry[1], finished)
-
-
-class Bounds:
-    """Says what bounds a step: reading, computing or everything else."""
-
-    def __init__(self, config: ServerConfig) -> None:
-        self._laws = {
-            name: roofline.law(server_config.deployment_of(config, tier))
-            for name, tier in _owners(config).items()
-        }
-
-    def __call__(self, engine_name: str, step: StepDone) -> str:
-        """What bounds a step of an engine."""
-        return roofline.bound_by(
-            self._laws[engine_name.partition("/")[0]],
-            step.decode_sequences,
-            step.context_tokens,
-            step.prefill_tokens,
-            step.prefill_cached_tokens,
-            step.prefill_pairs,
-        )
 
 
 def _owners(config: ServerConfig) -> dict[str, TierConfig]:

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from mockserver import step_bound
 from mockserver.app import Server
 from mockserver.config import ServerConfig
-from mockserver.dispatch import Bounds, StepSink
+from mockserver.dispatch import StepSink
 from tierscope.errors import BadInputError
 
 _LATENESS_S = 1.0
@@ -89,7 +90,7 @@ def _logging(config: ServerConfig, path: Path | None) -> Iterator[StepSink | Non
         return
     from mockserver.step_log import StepLog  # pyarrow takes a while to load
 
-    with StepLog(path, Bounds(config)) as log:
+    with StepLog(path, step_bound.of_config(config)) as log:
         yield log
 
 

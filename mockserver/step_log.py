@@ -36,6 +36,7 @@ class StepLog:
         self._chunks: queue.Queue[_Chunk | None] = queue.Queue(_MOST_CHUNKS)
         self._failure: OSError | None = None
         self._part = step_table.begin(path)
+        step_table.batch(step_table.empty(), [], [])  # the first one loads pandas: not while tokens are due
         self._thread = threading.Thread(target=self._write, name="step-log", daemon=True)
         self._thread.start()
 
