@@ -60,7 +60,7 @@ def test_an_empty_prompt_is_one_token() -> None:
     prompt=st.text("ab ", max_size=9),
     stop=st.lists(st.text("etaoin ", min_size=1, max_size=4), min_size=1, max_size=4),
 )
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_a_text_ends_before_the_stop_sequence_that_is_complete_first(
     tokens: int, share: float, prompt: str, stop: list[str]
 ) -> None:
@@ -88,7 +88,7 @@ def test_a_text_ends_before_the_stop_sequence_that_is_complete_first(
 
 
 @given(tokens=st.integers(1, 200), share=SHARES, limit=st.none() | st.integers(0, 50), key=st.integers(0, 99))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_reasoning_comes_first_and_leaves_at_least_one_token(
     tokens: int, share: float, limit: int | None, key: int
 ) -> None:
@@ -103,7 +103,7 @@ def test_reasoning_comes_first_and_leaves_at_least_one_token(
 
 
 @given(st.integers(1, 200), st.integers(0, 99))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_the_arguments_of_a_call_are_an_object_of_as_many_tokens_as_were_asked_for(
     tokens: int, key: int
 ) -> None:

@@ -12,7 +12,7 @@ KEYS = st.integers(0, 2**32 - 1)
 
 
 @given(KEYS, st.integers(0, 40))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_no_word_comes_twice_in_a_lap(key: int, lap: int) -> None:
     words = text.words(key, 128 * lap, 128)
     assert len(set(words)) == 128
@@ -20,7 +20,7 @@ def test_no_word_comes_twice_in_a_lap(key: int, lap: int) -> None:
 
 
 @given(KEYS, st.integers(0, 600), st.integers(0, 400))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_words_are_the_same_however_they_are_asked_for(key: int, start: int, count: int) -> None:
     one_by_one = [text.word(key, start + place) for place in range(count)]
     assert [word.strip() for word in one_by_one] == text.words(key, start, count)
@@ -31,7 +31,7 @@ def test_words_are_the_same_however_they_are_asked_for(key: int, start: int, cou
 
 
 @given(KEYS, st.integers(1, 500))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_an_output_of_so_many_tokens_has_so_many_words(key: int, tokens: int) -> None:
     said = text.output(key, tokens)
     assert text.count_tokens(said) == tokens

@@ -97,7 +97,7 @@ def test_a_stream_cut_anywhere_adds_up_to_the_whole_answer(
 
 
 @given(tokens=st.integers(1, 60), gathered=st.integers(1, 7))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_a_token_is_an_event_unless_tokens_are_gathered(tokens: int, gathered: int) -> None:
     to = placed(DIALECT, asked(max_tokens=tokens, stream=True))
     chunks = chunks_of(stream(DIALECT, to, gathered=gathered))
@@ -193,7 +193,7 @@ def test_a_tier_that_echoes_nothing_is_not_named() -> None:
 
 @example("\0", "\0")
 @given(st.text(min_size=1, max_size=12), st.text(min_size=1, max_size=12))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_names_may_hold_anything_that_json_can(model: str, name: str) -> None:
     tools = [{"type": "function", "function": {"name": name}}]
     fields = asked(tools=tools, tool_choice="required", max_tokens=3, stream=True) | {"model": model}

@@ -93,7 +93,7 @@ def test_a_stream_cut_anywhere_adds_up_to_the_whole_answer(
 
 
 @given(tokens=st.integers(1, 60), gathered=st.integers(1, 7))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_a_token_is_a_delta_unless_tokens_are_gathered(tokens: int, gathered: int) -> None:
     to = placed(DIALECT, asked(max_output_tokens=tokens, stream=True))
     events = events_of(stream(DIALECT, to, gathered=gathered))
