@@ -1,4 +1,4 @@
-"""The official ``anthropic`` client against a mock server that runs: no option set but address and key."""
+"""The official ``anthropic`` client against a mock server that runs, without a workaround."""
 
 import asyncio
 from collections.abc import Iterator
