@@ -17,6 +17,7 @@ from mockserver.job import Job, StepDone
 from mockserver.server_config import deployment_of, engine_tier
 
 _FOREVER_NS = 2**62
+_SLICE_NS = 10_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +110,7 @@ def serve(
         offered.at_ns.tolist(), offered.prompt_tokens.tolist(), offered.output_tokens.tolist(), strict=True
     )
     for row, (at_ns, prompt, output) in enumerate(rows):
-        for _, step in fleet.advance(at_ns):
-            book.add(step)
+        _run(fleet, at_ns, book)
         if prompt + output > capacity:
             book.refused += 1
             book.missed += 1
@@ -119,9 +119,15 @@ def serve(
             fleet.submit(tier.name, job, at_ns)
         if book.missed > most:
             return book.close(replicas, given_up=True)
-    for _, step in fleet.advance(_FOREVER_NS):
-        book.add(step)
+    _run(fleet, _FOREVER_NS, book)
     return book.close(replicas, given_up=False)
+
+
+def _run(fleet: Fleet, until_ns: int, book: "_Book") -> None:
+    """Let the fleet work until then, or until it has nothing to do; never many steps in memory at once."""
+    while (wakeup_ns := fleet.wakeup_ns()) is not None and wakeup_ns <= until_ns:
+        for _, step in fleet.advance(min(until_ns, wakeup_ns + _SLICE_NS)):
+            book.add(step)
 
 
 @dataclass(slots=True)

@@ -1,5 +1,7 @@
 """A trace offered to a fleet: times against the law, counts against brute force, replicas by symmetry."""
 
+import tracemalloc
+
 import msgspec
 import numpy as np
 import pytest
@@ -134,3 +136,15 @@ def test_the_same_seed_gives_the_same_times() -> None:
     first, again, other = (serve(server(one), one, 3, what, LOOSE, seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(first.ttft_s, again.ttft_s)
     assert not np.array_equal(first.ttft_s, other.ttft_s)
+
+
+def test_memory_does_not_grow_with_tokens() -> None:
+    def peak_bytes(output_tokens: int) -> int:
+        what = Offered(np.arange(4) * S, np.full(4, 50), np.full(4, output_tokens))
+        tracemalloc.start()
+        served(tier(max_batch=1), 1, what)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    assert peak_bytes(4000) < 2 * peak_bytes(500)
