@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mockserver import config, connection
 from mockserver.config import ServerConfig
+from mockserver.hardware import Deployment
 from mockserver.http_request import MAX_HEAD_BYTES, HttpRequest, RequestFramer
 from tests.mockserver import raw_http
 from tests.mockserver.served import served
@@ -147,12 +148,8 @@ def test_a_client_that_does_not_read_is_cut_off_at_a_bound_and_its_job_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection, "MAX_UNSENT_BYTES", 2**16)
-    plain = impatient(body_timeout_s=30.0)
-    deployment = msgspec.structs.replace(
-        plain.deployment, layer_overhead_s=0.0, all_reduce_s=0.0, sequence_overhead_s=0.0, step_overhead_s=0.0
-    )
-    wire = msgspec.structs.replace(plain.wire, obfuscation=True)
-    quick = msgspec.structs.replace(plain, deployment=deployment, wire=wire)
+    swift = Deployment(chip="B200", model="Llama-3.1-8B", chips=64, layer_overhead_s=0.0, all_reduce_s=0.0)
+    quick = impatient(body_timeout_s=30.0, deployment=swift)
     with served(quick) as url:
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
