@@ -13,13 +13,9 @@ say, who is in memory for ``kv_memory``, who decodes for ``decoding``. Decoding 
 step, or several with speculation; the step that finishes a prompt brings its first token.
 """
 
-from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from operator import attrgetter
-
-import numpy as np
-from numpy.typing import NDArray
 
 from mockserver.background import Background
 from mockserver.job import Finished, Job, Started, StepDone
@@ -32,11 +28,12 @@ from mockserver.scheduling import Limits, Plan, Scheduler
 from mockserver.sequence import Sequence
 from mockserver.speculation import Drafting
 from mockserver.tier_config import PrefixCache, Speculation
+from mockserver.token_instants import TokenInstants
 
 __all__ = ["Engine", "Finished", "Job", "Limits", "StepDone"]
 
-_TRIM_STEPS = 4096
 _NEVER_NS = 2**62
+_NOBODY: tuple[int, ...] = ()
 _ended_ns = attrgetter("ended_ns")
 
 
@@ -67,7 +64,7 @@ class Engine:
         keep_tokens: bool = True,
     ) -> None:
         self.limits = limits
-        self._step, self._ingest_ns, self._keep_tokens = step, ingest_ns, keep_tokens
+        self._step, self._ingest_ns = step, ingest_ns
         self._noise = StepNoise(noise_ratio, seed) if noise_ratio else None
         self._drafting = Drafting(speculation, seed) if speculation is not None else None
         memory = _memory(limits, prefix_cache, prefix_store)
@@ -82,8 +79,7 @@ class Engine:
         self._prefill = (0, 0, 0.0)
         self._plan = Plan()
         self._settled = False  # the next step will be like this one unless something happens
-        self._history = array("q")  # ends of decode steps, from number _history_from on
-        self._history_from, self._trim_at = 0, _TRIM_STEPS
+        self._instants = TokenInstants(self._batch, kept=keep_tokens)
         self._done: list[StepDone] = []
         self._neighbours = Neighbours(background, self._scheduler, start_ns) if background else None
         if self._neighbours is not None:
@@ -193,7 +189,7 @@ class Engine:
             self._neighbours.balance(start_ns)
         plan = self._plan = self._scheduler.plan(start_ns)
         for sequence in plan.preempted:
-            self._note_decoded(sequence)
+            self._instants.left(sequence)
         self._started_ns, self._ends_ns = start_ns, None
         self._settled = plan.decodes and not (plan.chunks or plan.preempted or self._drafting)
         if not plan.chunks and not plan.decodes:
@@ -224,7 +220,7 @@ class Engine:
         ends_ns, last, until_ns = self._ends_ns, number + self._quiet_steps(), self._quiet_until_ns()
         kv_tokens, kv_growth, cached = memory.used_tokens, self._scheduler.growth, memory.cached_tokens
         running, waiting = self._scheduler.running, self._scheduler.waiting
-        emitted = batch.own_ids() if self._keep_tokens else ()
+        emitted, ended = batch.own_ids() if self._instants.kept else _NOBODY, self._instants.decode_ended
         while number < last and ends_ns <= now_ns and ends_ns < until_ns:
             kv_tokens += kv_growth
             self._done.append(
@@ -244,8 +240,7 @@ class Engine:
                     finished=(),
                 )
             )
-            if self._keep_tokens:
-                self._history.append(ends_ns)
+            ended(ends_ns)
             number, context, started_ns = number + 1, context + size, ends_ns
             seconds = step(size, context, 0, 0, 0.0)
             if noise is not None:
@@ -273,81 +268,74 @@ class Engine:
 
     def _end(self, ended_ns: int) -> None:
         """Book what the running step brought, and record it."""
-        plan, batch, scheduler = self._plan, self._batch, self._scheduler
-        growth = accepted = 0
-        emitted: tuple[int, ...] = ()
-        counts: tuple[int, ...] | None = None
+        plan, batch, instants = self._plan, self._batch, self._instants
+        growth, accepted, emitted, counts = 0, 0, _NOBODY, None
         if plan.decodes:
             growth = batch.growth
             accepted = growth - batch.size
-            if self._keep_tokens:
+            instants.decode_ended(ended_ns)
+            if instants.kept:
                 emitted, counts = batch.own_ids(), batch.own_counts()
-                self._history.append(ended_ns)
-        first, over = scheduler.end(plan)
+        first, over = self._scheduler.end(plan)
         begun = [sequence for sequence in first if sequence.first_token_ns is None]
         for sequence in begun:
             sequence.first_token_ns, sequence.first_number = ended_ns, self._number
-        if self._keep_tokens:
-            prefilled = self._note_prefilled(first, ended_ns)
-            emitted += prefilled
-            if self._drafting is not None:
-                counts = (counts or ()) + (1,) * len(prefilled)
-        ended = [sequence for sequence in over if sequence.first_token_ns is not None]  # not those met midway
-        self._done.append(
-            StepDone(
-                number=self._number,
-                started_ns=self._started_ns,
-                ended_ns=ended_ns,
-                decode_sequences=self._decode_sequences,
-                context_tokens=self._context_tokens,
-                prefill_tokens=self._prefill[0],
-                prefill_cached_tokens=self._prefill[1],
-                prefill_pairs=self._prefill[2],
-                generated_tokens=growth + len(first),
-                running=scheduler.running,
-                waiting=scheduler.waiting,
-                kv_tokens=self._memory.used_tokens,
-                cached_kv_tokens=self._memory.cached_tokens,
-                emitted=emitted,
-                emitted_tokens=counts,
-                started=tuple([_started(sequence) for sequence in begun if not sequence.hidden]),
-                finished=tuple([self._close(sequence, ended_ns) for sequence in over if not sequence.hidden]),
-                queried_tokens=plan.queried_tokens,
-                hit_tokens=plan.hit_tokens,
-                drafted_tokens=self._decode_sequences * self._drafting.draft_tokens if self._drafting else 0,
-                accepted_tokens=accepted,
-                preempted=len(plan.preempted),
-                ttft_ns=tuple([ended_ns - sequence.submitted_ns for sequence in begun]),
-                queue_ns=tuple([sequence.admitted_ns - sequence.submitted_ns for sequence in begun]),
-                e2e_ns=tuple([ended_ns - sequence.submitted_ns for sequence in ended]),
-                decode_ns=tuple([ended_ns - (sequence.first_token_ns or 0) for sequence in ended]),
-            )
-        )
-        self._number += 1
-        if len(self._history) >= self._trim_at:
-            self._trim_history()
-
-    def _note_prefilled(self, first: list[Sequence], ended_ns: int) -> tuple[int, ...]:
-        """Keep the instant of the token that prefill brought our own; returns their ids."""
-        own = [sequence for sequence in first if not sequence.hidden]
+        own = [sequence for sequence in first if not sequence.hidden] if instants.kept else []
         for sequence in own:
-            sequence.stints.append(np.array([ended_ns], dtype=np.int64))
-        return tuple([sequence.job_id for sequence in own])
+            instants.prefill_brought(sequence, ended_ns)
+        if own:
+            emitted += tuple([sequence.job_id for sequence in own])
+        if instants.kept and self._drafting is not None:
+            counts = (counts or ()) + (1,) * len(own)
+        self._done.append(self._told(ended_ns, begun, over, emitted, counts, growth + len(first), accepted))
+        self._number += 1
+        instants.trim()
 
-    def _note_decoded(self, sequence: Sequence) -> None:
-        """Keep the instants of the tokens that came since it joined the batch, which it has left."""
-        if sequence.hidden or not self._keep_tokens or sequence.joined_step < 0:
-            return
-        first = sequence.joined_step - self._history_from
-        instants = np.frombuffer(self._history[first : self._batch.step - self._history_from], dtype=np.int64)
-        if sequence.pattern is not None:
-            counts = np.frombuffer(sequence.pattern, dtype=np.uint8)
-            instants = np.repeat(instants, counts[: len(instants)])
-        sequence.stints.append(instants)
+    def _told(
+        self,
+        ended_ns: int,
+        begun: list[Sequence],
+        over: list[Sequence],
+        emitted: tuple[int, ...],
+        counts: tuple[int, ...] | None,
+        generated: int,
+        accepted: int,
+    ) -> StepDone:
+        """What is said of the step that has just been booked."""
+        plan, memory, drafting = self._plan, self._memory, self._drafting
+        met = [(s, s.first_token_ns) for s in over if s.first_token_ns is not None]  # not those met midway
+        return StepDone(
+            number=self._number,
+            started_ns=self._started_ns,
+            ended_ns=ended_ns,
+            decode_sequences=self._decode_sequences,
+            context_tokens=self._context_tokens,
+            prefill_tokens=self._prefill[0],
+            prefill_cached_tokens=self._prefill[1],
+            prefill_pairs=self._prefill[2],
+            generated_tokens=generated,
+            running=self._scheduler.running,
+            waiting=self._scheduler.waiting,
+            kv_tokens=memory.used_tokens,
+            cached_kv_tokens=memory.cached_tokens,
+            emitted=emitted,
+            emitted_tokens=counts,
+            started=tuple([_started(sequence, ended_ns) for sequence in begun if not sequence.hidden]),
+            finished=tuple([self._close(sequence, ended_ns) for sequence in over if not sequence.hidden]),
+            queried_tokens=plan.queried_tokens,
+            hit_tokens=plan.hit_tokens,
+            drafted_tokens=drafting.draft_tokens * self._decode_sequences if drafting is not None else 0,
+            accepted_tokens=accepted,
+            preempted=len(plan.preempted),
+            ttft_ns=tuple([ended_ns - sequence.submitted_ns for sequence in begun]),
+            queue_ns=tuple([sequence.admitted_ns - sequence.submitted_ns for sequence in begun]),
+            e2e_ns=tuple([ended_ns - sequence.submitted_ns for sequence, _ in met]),
+            decode_ns=tuple([ended_ns - first_ns for _, first_ns in met]),
+        )
 
     def _close(self, sequence: Sequence, ended_ns: int) -> Finished:
         del self._own[sequence.job_id]
-        self._note_decoded(sequence)
+        self._instants.left(sequence)
         return Finished(
             job=sequence.job,
             submitted_ns=sequence.submitted_ns,
@@ -356,15 +344,8 @@ class Engine:
             steps=self._number - sequence.first_number + 1,
             mean_batch=sequence.mean_batch,
             preemptions=sequence.preemptions,
-            token_ns=_token_ns(sequence, ended_ns),
+            token_ns=self._instants.of(sequence, ended_ns),
         )
-
-    def _trim_history(self) -> None:
-        """Forget the ends of steps that no running job of ours needs."""
-        oldest = next((s.joined_step for s in self._batch.own.values()), self._batch.step)
-        del self._history[: oldest - self._history_from]
-        self._history_from = oldest
-        self._trim_at = len(self._history) + _TRIM_STEPS
 
 
 def _memory(limits: Limits, cache: PrefixCache | None, store: PrefixStore | None) -> KvMemory:
@@ -378,21 +359,11 @@ def _memory(limits: Limits, cache: PrefixCache | None, store: PrefixStore | None
     )
 
 
-def _started(sequence: Sequence) -> Started:
+def _started(sequence: Sequence, ended_ns: int) -> Started:
     return Started(
         job_id=sequence.job_id,
         submitted_ns=sequence.submitted_ns,
         admitted_ns=sequence.admitted_ns,
-        first_token_ns=sequence.first_token_ns or 0,
+        first_token_ns=ended_ns,
         cached_tokens=sequence.cached_tokens,
     )
-
-
-def _token_ns(sequence: Sequence, ended_ns: int) -> NDArray[np.int64]:
-    """Instants of all tokens, or of the first and the last one where the rest was not kept."""
-    if len(sequence.stints) > 1:
-        return np.concatenate(sequence.stints)
-    if sequence.stints:
-        return sequence.stints[0]
-    ends_ns = [sequence.first_token_ns or 0, ended_ns]
-    return np.array(ends_ns[: sequence.output_tokens], dtype=np.int64)

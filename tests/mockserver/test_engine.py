@@ -92,7 +92,7 @@ def test_the_ends_of_steps_are_kept_no_longer_than_a_running_job_needs_them() ->
     steps = engine.advance(25 * 10**9)
     assert len(steps) > 15_000
     assert len(finishes(steps)) == 10
-    assert len(engine._history) < 9000
+    assert len(engine._instants) < 9000
 
 
 def test_steps_follow_each_other_without_a_gap_while_there_is_work() -> None:
