@@ -19,7 +19,7 @@ def question(rows: TraceRows, offered: Offered, config: ServerConfig, tier: Tier
     left_out = f", {rows.left_out} rows without tokens left out" if rows.left_out else ""
     cache = "" if offered.blocks is None else "; prefixes that the trace shares are cached"
     return (
-        f"{len(offered)} requests in {span_s / _HOUR_S:.2f} h ({len(offered) / span_s:.2f} a second), "
+        f"{len(offered)} requests in {_span(span_s)} ({len(offered) / span_s:.2f} a second), "
         f"{rows.prompt_tokens.mean():.0f} tokens in and {rows.output_tokens.mean():.0f} out in the mean"
         f"{left_out}\n"
         f"to tier {tier.name} of {config.name}, alone{cache}: {goal.goodput_ratio:.1%} with "
@@ -45,7 +45,7 @@ def _row(service: Service, config: ServerConfig, tier: TierConfig) -> str:
     ttft, tpot = _quantiles(service.ttft_s), _quantiles(service.tpot_s)
     hours, usd = _chip_hours(service, config, tier)
     row += f"   {ttft[0]:8.3f} {ttft[1]:8.3f}   {tpot[0] * 1e3:8.1f} {tpot[1] * 1e3:8.1f}"
-    row += f"   {service.busy_ratio:4.0%}   {service.mean_batch:5.1f}   {hours:10.1f}"
+    row += f"   {service.busy_ratio:4.0%}   {service.mean_batch:5.1f}   {hours:10.{1 if hours >= 10 else 3}f}"
     return row if usd is None else f"{row}   {usd:,.2f}"
 
 
@@ -55,6 +55,10 @@ def _quantiles(times_s: NDArray[np.float64]) -> tuple[float, float]:
         return float("nan"), float("nan")
     middle, late = np.quantile(known, [0.5, 0.99]).tolist()
     return middle, late
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < _HOUR_S / 10 else f"{seconds / _HOUR_S:.2f} h"
 
 
 def goodput(service: Service) -> str:

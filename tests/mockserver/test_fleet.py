@@ -11,6 +11,7 @@ from mockserver import config, tiers
 from mockserver.config import ServerConfig
 from mockserver.fleet import Fleet
 from mockserver.job import Finished, Job, StepDone
+from mockserver.tier_config import PrefixCache
 
 FAST = config.load("fast-tier", seed=5)
 S = 10**9
@@ -183,3 +184,44 @@ def test_an_idle_fleet_sleeps_until_something_is_submitted() -> None:
     assert fleet.wakeup_ns() == S + round(IDLE.ingest_s * 1e9)
     fleet.advance(10 * S)
     assert fleet.wakeup_ns() is None
+
+
+def remembering(*, shared: bool) -> ServerConfig:
+    """Two tiers with engines of their own, whose prefix caches are one or two."""
+    cache = PrefixCache(block_tokens=16, tokens=160_000, shared=shared)
+    return fleet_of(IDLE, prefix_cache=cache, replicas=2, balancer="round-robin")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_tiers_find_each_others_prefixes_only_where_they_share_a_cache(shared: bool) -> None:
+    fleet, blocks = Fleet(remembering(shared=shared)), tuple(range(50))
+    found = []
+    for number, tier in enumerate(["standard", "standard", "fast", "fast", "standard"]):
+        fleet.submit(tier, Job(number, 801, 2, blocks=blocks), number * S)
+        steps = fleet.advance(number * S + S - 1)
+        found.append(sum(step.hit_tokens for _, step in steps))
+    assert found == (
+        [0, 800, 800, 800, 800] if shared else [0, 0, 0, 0, 800]
+    )  # the fifth is back on the first
+
+
+def test_a_late_poll_changes_no_event_where_engines_remember_together() -> None:
+    late, often = (play(remembering(shared=True), polls_ns=polls_ns) for polls_ns in (0, 2_000_000))
+    assert late.engines == often.engines
+    assert plain(late.steps) == plain(often.steps)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_going_to_the_next_finish_and_going_on_see_the_same_steps(shared: bool) -> None:
+    whole, piecewise = Fleet(remembering(shared=shared)), Fleet(remembering(shared=shared))
+    for fleet in (whole, piecewise):
+        for number in range(12):
+            fleet.submit(("standard", "fast")[number % 2], Job(number, 300 + number, 5 + number % 4), 0)
+    told: list[tuple[str, StepDone]] = []
+    while piecewise.own_jobs:
+        steps = piecewise.advance_to_finish(60 * S)
+        ends = [step.ended_ns for _, step in steps if step.finished]
+        assert ends
+        assert set(ends) == {steps[-1][1].ended_ns}  # nobody has gone further
+        told += steps
+    assert plain(told) == plain(whole.advance(60 * S))

@@ -173,3 +173,25 @@ def test_shared_prefixes_of_a_trace_are_found_where_the_profile_has_a_cache(
     assert "prefix cache" not in said[0]
     assert "prefixes that the trace shares are cached" in said[1]
     assert re.search(r"[1-9]\d*\.\d% of the prompt tokens were found in the prefix cache", said[1])
+
+
+def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (EXCERPTS.parents[2] / "docs" / "virtual-time.md").read_text(encoding="utf-8")
+    _, shown, _ = page.split("```", 2)
+    lines = shown.strip().splitlines()
+    words = " ".join(lines[:2]).split()
+    trace, options = EXCERPTS.parents[2] / words[3], dict(zip(words[4::2], words[5::2], strict=True))
+    capacity(
+        trace,
+        profile=options["--profile"],
+        ttft_s=float(options["--ttft-s"]),
+        tpot_s=float(options["--tpot-s"]),
+        goodput_ratio=float(options["--goodput"]),
+        scale=float(options["--scale"]),
+        replicas=options["--replicas"],
+    )
+    said = capsys.readouterr().out.strip().splitlines()
+    assert said[:2] == lines[2:4]
+    for told in (said, lines):  # figures move with the profile's law, words do not
+        told[:] = [re.sub(r"[<\d.,%]+|\s+", " ", line).strip() for line in told]
+    assert set(said) == set(lines[2:])
