@@ -6,34 +6,30 @@ No coroutines: a request is answered by calls that the connection, the engines a
 import math
 import sys
 import time
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from email.utils import formatdate
 from hashlib import blake2b
 
 import msgspec
 
 from mockserver import (
-    faults,
     metrics_text,
-    stream,
     wire_anthropic,
     wire_chat,
     wire_completions,
     wire_models,
     wire_responses,
 )
-from mockserver.answering import Answering
-from mockserver.ask import Ask, Dialect, Placed, RefusedError
-from mockserver.config import ServerConfig
+from mockserver.ask import Ask, Dialect, RefusedError
+from mockserver.asking import Asking
+from mockserver.config import ServerConfig, TierConfig
 from mockserver.connection import Connection, Cork
 from mockserver.desk import Desk
 from mockserver.dispatch import Dispatch, StepSink
-from mockserver.faults import Struck
 from mockserver.http_request import HttpRequest
 from mockserver.http_response import JSON, head
 from mockserver.outlet import Timing
-from mockserver.stream import How, Response, Streamed, Whole
 
 DIALECTS: dict[str, Dialect] = {
     "/v1/chat/completions": wire_chat.DIALECT,
@@ -43,21 +39,6 @@ DIALECTS: dict[str, Dialect] = {
 }
 _COUNT_TOKENS = "/v1/messages/count_tokens"
 _MODELS = "/v1/models"
-
-
-@dataclass(slots=True)
-class _Request:
-    """A request that an API read, on its way."""
-
-    http: HttpRequest
-    connection: Connection
-    dialect: Dialect
-    id: str
-    arrived_ns: int
-    ask: Ask
-    struck: Struck
-    placed: Placed
-    job_ids: list[int] = field(default_factory=list)
 
 
 class Server:
@@ -77,8 +58,8 @@ class Server:
         self._clock, self._metrics = self.dispatch.clock, self.dispatch.metrics
         self._created_unix_s = int(time.time())
         self._say = say
-        self._timing: Timing
-        self._received = self._asks = 0
+        self._asking: Asking
+        self._received = 0
         self._late = self.dispatch.lateness.verdict(0)
         self._get = {
             "/health": self._health,
@@ -88,7 +69,7 @@ class Server:
 
     def start(self, timing: Timing) -> None:
         """Let time begin."""
-        self._timing = timing
+        self._asking = Asking(self.config, self._desk, self.dispatch, timing, _every)
         self._clock.start()
 
     def stop(self) -> None:
@@ -129,6 +110,13 @@ class Server:
                 self._answer_get(request, connection)
         except RefusedError as refusal:
             self._refuse(refusal, request, connection)
+        except Exception as error:  # noqa: BLE001 (the edge: one request fails, and the others go on)
+            self._say("".join(traceback.format_exception(error)))
+            if connection.on_hang_up is None:
+                failure = RefusedError(500, f"The server failed: {error!r}", kind="server")
+                self._refuse(failure, request, connection)
+            else:
+                connection.abort()
 
     def refuse(
         self, refusal: RefusedError, path: str, headers: dict[str, str], connection: Connection
@@ -140,95 +128,12 @@ class Server:
         connection.write(head(refusal.status, told) + body)
 
     def _ask(self, dialect: Dialect, request: HttpRequest, connection: Connection) -> None:
-        """Place a request and have its response begin, now or when a limit or a fault lets it."""
-        arrived_ns, request_id = self._clock.now_ns(), self._new_id()
+        request_id = self._new_id()
         ask = dialect.parse(request.body, request.headers, self.config.wire)
-        number, self._asks = self._asks, self._asks + 1
-        tier = self._desk.requested(ask.model, ask.service_tier, ask.speed)
-        struck = faults.struck(
-            self.config.faults,
-            seed=self.config.seed,
-            number=number,
-            tier=tier.name,
-            arrived_ns=arrived_ns,
-        )
-        for kind in struck.kinds:
-            self._metrics.on_fault(kind)
         try:
-            if struck.http_error is not None:
-                raise stream.fault_refusal(struck.http_error)
-            placed = self._desk.place(ask, arrived_ns)
+            self._asking.serve(dialect, ask, request, connection, request_id)
         except RefusedError as refusal:
-            self._refuse(refusal, request, connection, ask=ask, tier_name=tier.name, request_id=request_id)
-            return
-        self._metrics.on_request(placed.tier.name, max_tokens=ask.max_tokens, choices=ask.choices)
-        if placed.tier is not placed.requested:
-            self._metrics.on_downgrade(placed.requested.name, placed.tier.name)
-        taken = _Request(request, connection, dialect, request_id, arrived_ns, ask, struck, placed)
-        response = self._response(taken)
-        connection.on_hang_up = response.gone
-        held_ns = placed.wait_ns + round(struck.delay_s * 1e9)
-        if held_ns:
-            self._clock.call_at(arrived_ns + held_ns, lambda: self._begin(taken, response))
-        else:
-            self._begin(taken, response)
-
-    def _response(self, taken: _Request) -> Response:
-        placed, config = taken.placed, self.config
-        voice = taken.dialect.voice(
-            placed, wire=config.wire, request_id=taken.id, created_unix_s=int(time.time())
-        )
-        answering = Answering(placed, caches=self.dispatch.caches(placed.tier), truth=config.wire.truth)
-
-        def on_over(how: How) -> None:
-            self._over(taken, answering, how)
-
-        if not taken.ask.stream:
-            return Whole(
-                voice, answering, taken.connection, self._timing, struck=taken.struck, on_over=on_over
-            )
-        return Streamed(
-            voice,
-            answering,
-            taken.connection,
-            self._timing,
-            wire=config.wire,
-            struck=taken.struck,
-            chunks=taken.http.chunks,
-            on_over=on_over,
-        )
-
-    def _begin(self, taken: _Request, response: Response) -> None:
-        """Hand the jobs in and send the head, unless the client has gone meanwhile."""
-        if response.is_over:
-            return
-        taken.job_ids = self.dispatch.submit(taken.placed, response)
-        response.begin(lambda: self._headers(taken))
-
-    def _over(self, taken: _Request, answering: Answering, how: How) -> None:
-        """A response has ended: give back what it did not use, count it, and go on with the connection."""
-        placed = taken.placed
-        dropped = self.dispatch.drop(placed.tier.name, taken.job_ids)
-        generated = answering.total_tokens if answering.over else answering.generated_tokens
-        self._desk.settle(placed, generated, self._clock.now_ns(), cached_tokens=answering.cached_tokens)
-        reasons = ["abort" if how == "gone" else "error"] * len(placed.answers)
-        if how == "done" or (answering.over and not dropped):
-            reasons = [answer.finish for answer in placed.answers]
-        for reason in reasons:
-            self._metrics.on_end(placed.tier.name, reason)
-        if how != "gone":
-            ends_itself = taken.http.chunks or not taken.ask.stream
-            taken.connection.answered(keep=taken.http.keep_alive and ends_itself)
-
-    def _headers(self, taken: _Request) -> dict[str, str]:
-        """What the head of a served response tells."""
-        now_ns, requested = self._clock.now_ns(), taken.placed.requested
-        told = taken.dialect.headers(
-            taken.id, self._desk.quotas(requested, now_ns), taken.ask.speed, int(time.time())
-        )
-        if taken.dialect is not wire_anthropic.DIALECT:
-            told["openai-processing-ms"] = str(round((now_ns - taken.arrived_ns) / 1e6))
-        return {**told, **_every(taken.http)}
+            self._refuse(refusal, request, connection, request_id=request_id, ask=ask)
 
     def _refuse(
         self,
@@ -236,24 +141,28 @@ class Server:
         request: HttpRequest,
         connection: Connection,
         *,
-        ask: Ask | None = None,
-        tier_name: str = "",
         request_id: str = "",
+        ask: Ask | None = None,
     ) -> None:
         """Answer what is not served, in the shape of the API that was spoken to."""
-        self._metrics.on_refusal(tier_name, refusal.status)
         dialect, request_id = _dialect_of(request.path, request.headers), request_id or self._new_id()
-        quotas, speed = (), None
-        if ask is not None:
-            tier = self._desk.requested(ask.model, ask.service_tier, ask.speed)
-            quotas, speed = self._desk.quotas(tier, self._clock.now_ns()), ask.speed
-        told = dialect.headers(request_id, quotas, speed, int(time.time()))
+        tier = None if ask is None else self._tier_of(ask)
+        quotas = () if tier is None else self._desk.quotas(tier, self._clock.now_ns())
+        self._metrics.on_refusal("" if tier is None else tier.name, refusal.status)
+        told = dialect.headers(request_id, quotas, None if ask is None else ask.speed, int(time.time()))
         if refusal.retry_after_s is not None:
             told["retry-after"] = str(math.ceil(refusal.retry_after_s))
         if refusal.status == 405:
             told["allow"] = "POST" if request.path in (*DIALECTS, _COUNT_TOKENS) else "GET, HEAD"
         told["content-type"] = JSON
         self._reply(request, connection, refusal.status, dialect.refusal_body(refusal, request_id), told)
+
+    def _tier_of(self, ask: Ask) -> TierConfig | None:
+        """The tier that was asked for, if there is one."""
+        try:
+            return self._desk.requested(ask.model, ask.service_tier, ask.speed)
+        except RefusedError:
+            return None
 
     def _answer_get(self, request: HttpRequest, connection: Connection) -> None:
         """Answer what is not asked of a model."""

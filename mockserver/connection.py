@@ -180,8 +180,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def reset(self) -> None:
-        """Close with RST."""
+    def sever(self, *, reset: bool) -> None:
+        """Close in the middle of something, in an orderly way or with RST."""
+        if not reset:
+            self.close()
+            return
         self._flush_cork()
         if self._transport is not None:
             sock = self._transport.get_extra_info("socket")

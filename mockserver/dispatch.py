@@ -18,8 +18,8 @@ from mockserver.job import Job, StepDone
 from mockserver.lateness import Lateness
 from mockserver.metrics import ServerMetrics
 from mockserver.realtime import RealTime, Steps
+from mockserver.response import Response
 from mockserver.smoothing import Smoothing
-from mockserver.stream import Response
 
 
 class StepSink(Protocol):

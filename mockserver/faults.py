@@ -8,7 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
+from mockserver.ask import RefusalKind, RefusedError
 from mockserver.wire_config import Fault, FaultKind
+
+_KINDS: dict[int, RefusalKind] = {
+    400: "invalid", 404: "not_found", 405: "method", 408: "timeout", 413: "too_large", 429: "rate_limited",
+    503: "overloaded", 504: "timeout", 529: "overloaded",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +103,9 @@ def struck(faults: Iterable[Fault], *, seed: int, number: int, tier: str, arrive
 def strikes_at(fault: Fault, total_tokens: int) -> int:
     """Tokens of an answer of ``total_tokens`` that are sent before the fault strikes; never all of them."""
     return min(fault.after_tokens, total_tokens - 1)
+
+
+def refusal(fault: Fault) -> RefusedError:
+    """The error that a fault shows."""
+    kind = _KINDS.get(fault.status, "server" if fault.status >= 500 else "invalid")
+    return RefusedError(fault.status, f"A fault of the profile: {fault.kind}", kind=kind)

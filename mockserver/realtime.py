@@ -72,13 +72,16 @@ class RealTime:
     def tick(self) -> None:
         """Hand over every step that has ended, of all engines; then sleep until the next one that matters."""
         now_ns = self.now_ns()
-        while self._calls and self._calls[0][0] <= now_ns:
-            heapq.heappop(self._calls)[2]()
-        steps = self._fleet.advance(now_ns)
-        self.engine_ns += self.now_ns() - now_ns
-        if steps:
-            self._on_steps(steps)
-        self._set_timer(now_ns)
+        try:
+            while self._calls and self._calls[0][0] <= now_ns:
+                heapq.heappop(self._calls)[2]()
+            begun_ns = self.now_ns()
+            steps = self._fleet.advance(now_ns)
+            self.engine_ns += self.now_ns() - begun_ns
+            if steps:
+                self._on_steps(steps)
+        finally:  # whatever fails for one must not stop the clock for all
+            self._set_timer(now_ns)
 
     def _set_timer(self, now_ns: int) -> None:
         if self._timer is None:

@@ -1,4 +1,4 @@
-"""One response in flight: tokens of its answers become events, or one body at the end; faults strike.
+"""A streamed response in flight: tokens of its answers become events, and faults strike between them.
 
 Rules for whoever edits this file:
 
@@ -7,38 +7,18 @@ Rules for whoever edits this file:
 3. A stream that nothing befalls takes the short way in ``tokens``: it is gone sixty thousand times a second.
 """
 
-import gzip
-from collections.abc import Callable
-from typing import Literal
-
-import msgspec
-
 from mockserver import faults
 from mockserver.answering import Answering
-from mockserver.ask import RefusalKind, RefusedError, Voice
+from mockserver.ask import Voice
 from mockserver.connection import Connection
 from mockserver.faults import Struck
-from mockserver.http_response import EVENT_STREAM, JSON, head
+from mockserver.http_response import EVENT_STREAM, head
 from mockserver.job import Finished, Started
 from mockserver.outlet import Cancellable, Outlet, Timing
+from mockserver.response import Headers, How, OnOver
 from mockserver.wire_config import Fault, Wire
 
 GARBAGE = b'data: {"unfinished": \n\n'
-_KINDS: dict[int, RefusalKind] = {
-    400: "invalid", 404: "not_found", 405: "method", 408: "timeout", 413: "too_large", 429: "rate_limited",
-    503: "overloaded", 504: "timeout", 529: "overloaded",
-}  # fmt: skip
-
-How = Literal["done", "broken", "gone"]
-OnOver = Callable[[How], None]
-Headers = Callable[[], dict[str, str]]
-"""Fields of a head, made when it is sent."""
-
-
-def fault_refusal(fault: Fault) -> RefusedError:
-    """The error that a fault shows."""
-    kind = _KINDS.get(fault.status, "server" if fault.status >= 500 else "invalid")
-    return RefusedError(fault.status, f"A fault of the profile: {fault.kind}", kind=kind)
 
 
 class Streamed:
@@ -153,11 +133,11 @@ class Streamed:
         elif fault.kind == "garbage":
             self._outlet.send(GARBAGE)
         elif fault.kind == "stream_error":
-            self._end(self._voice.error(fault_refusal(fault)), "broken")
+            self._end(self._voice.error(faults.refusal(fault)), "broken")
         else:
             self._stop()
             self._outlet.drop_pause()
-            _sever(self._connection, fault)
+            self._connection.sever(reset=fault.kind == "reset")
             self._tell("broken")
 
     def _end(self, data: bytes, how: How) -> None:
@@ -182,104 +162,7 @@ class Streamed:
         self._ping = self._timing.call_later(self._ping_s, self._send_ping)
 
 
-class Whole:
-    """An answer in one body."""
-
-    def __init__(
-        self,
-        voice: Voice,
-        answering: Answering,
-        connection: Connection,
-        timing: Timing,
-        *,
-        struck: Struck,
-        on_over: OnOver,
-    ) -> None:
-        self.answering = answering
-        self._voice, self._connection, self._struck, self._on_over = voice, connection, struck, on_over
-        self._outlet = Outlet(connection, timing, chunks=False, drip_s=struck.drip_s)
-        self._headers: Headers = dict
-        self._over = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing will be written any more."""
-        return self._over
-
-    def begin(self, headers: Headers) -> None:
-        """Keep what makes the head's fields until there is a body."""
-        self._headers = headers
-
-    def started(self, place: int, job: Started) -> None:
-        """An answer is about to get its first token."""
-        self.answering.started(place, job)
-
-    def tokens(self, place: int, count: int) -> None:  # noqa: ARG002 (all count alike)
-        """An answer got so many tokens."""
-        self.answering.generated_tokens += count
-
-    def finished(self, place: int, job: Finished) -> None:  # noqa: ARG002 (the last one counts)
-        """An answer has all its tokens; the last one's end sends the body."""
-        self.answering.finished(job)
-        if not self.answering.over or self._over:
-            return
-        struck, told = self._struck, {"content-type": JSON, **self._headers()}
-        body = self._voice.body(self.answering.usage())
-        body = _without_usage(body) if struck.no_usage else body
-        body = body[:-1] if struck.garbage is not None else body
-        if struck.gzip:
-            body, told["content-encoding"] = _gzipped(body), "gzip"
-        told["content-length"] = str(len(body))
-        self._connection.write(head(200, told))
-        self._send(body)
-
-    def gone(self) -> None:
-        """The client has hung up."""
-        self._outlet.drop_pause()
-        self._tell("gone")
-
-    def _send(self, body: bytes) -> None:
-        half, breaks = len(body) // 2, self._struck.breaks
-        if breaks is not None and breaks.kind != "stream_error":
-            self._outlet.send(body[:half])
-            self._outlet.drop_pause()
-            _sever(self._connection, breaks)
-            self._tell("broken")
-            return
-        if (stall := self._struck.stall) is not None:
-            self._outlet.send(body[:half])
-            self._outlet.hold(stall.wait_s)
-            body = body[half:]
-        self._outlet.end(body, lambda: self._tell("done"))
-
-    def _tell(self, how: How) -> None:
-        if not self._over:
-            self._over = True
-            self._on_over(how)
-
-
-Response = Streamed | Whole
-
-
 def _strikes(struck: Struck, total_tokens: int) -> list[tuple[int, Fault]]:
     """Faults in the middle of a stream, with the tokens that go before each; a break last of its equals."""
     found = [fault for fault in (struck.garbage, struck.stall, struck.breaks) if fault is not None]
     return sorted(((faults.strikes_at(fault, total_tokens), fault) for fault in found), key=lambda at: at[0])
-
-
-def _sever(connection: Connection, fault: Fault) -> None:
-    """Close in the middle of a body, in an orderly way or with RST."""
-    if fault.kind == "reset":
-        connection.reset()
-    else:
-        connection.close()
-
-
-def _without_usage(body: bytes) -> bytes:
-    document = msgspec.json.decode(body)
-    document.pop("usage", None)
-    return msgspec.json.encode(document)
-
-
-def _gzipped(body: bytes) -> bytes:
-    return gzip.compress(body, mtime=0)

@@ -68,7 +68,9 @@ MAY: dict[str, set[str]] = {
     "mockserver.connection": {"httptools"},
     "mockserver.outlet": {"httptools"},
     "mockserver.stream": {"httptools"},
+    "mockserver.whole": {"httptools"},
     "mockserver.dispatch": {"httptools"},
+    "mockserver.asking": {"httptools"},
     "mockserver.app": {"httptools"},
     "mockserver.serving": {"httptools"},
 }

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mockserver import config, connection
+from mockserver import config, connection, serving
 from mockserver.config import ServerConfig
+from mockserver.desk import Desk
 from mockserver.hardware import Deployment
 from mockserver.http_request import MAX_HEAD_BYTES, HttpRequest, RequestFramer
 from tests.mockserver import raw_http
 from tests.mockserver.served import served
-from tests.mockserver.test_app import CHAT, ask
+from tests.mockserver.test_app import ANTHROPIC, APIS, CHAT, ask, ask_of
 
 SHORT_S = 0.4
+HEADERS = "".join(f"{name}: {value}\r\n" for name, value in ANTHROPIC.items())
 
 
 def impatient(**changes: object) -> ServerConfig:
@@ -242,3 +244,39 @@ def test_a_head_beyond_the_bound_is_refused_whether_it_ends_or_not(size: int, en
     assert framer.failure is not None
     assert framer.failure.status == 431
     assert not framer.requests
+
+
+@pytest.mark.parametrize("path", APIS)
+def test_a_failure_of_ours_is_answered_and_told_and_the_next_request_served(
+    path: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as broken, served(impatient()) as url:
+        broken.setattr(Desk, "place", lambda *_: dict[str, int]()["not there"])
+        failed = raw_http.post(url, path, ask_of(path, stream=True), more=HEADERS)
+        broken.undo()
+        good = raw_http.post(url, path, ask_of(path, stream=True), more=HEADERS)
+    assert (failed.status, failed.ended) == (500, "whole")
+    assert "error" in json.loads(failed.body)
+    assert (good.status, good.ended) == (200, "whole")
+    assert "KeyError: 'not there'" in capfd.readouterr().err
+
+
+def test_the_event_loop_of_the_standard_library_serves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "loop_factory", lambda: None)
+    body = json.dumps(ask(max_tokens=3, stream=True)).encode()
+    with served(impatient()) as url:
+        with raw_http.connect(url) as sock:
+            sock.sendall(raw_http.request(CHAT, body) * 3 + b"nonsense\r\n\r\n")
+            answers = b""
+            while data := sock.recv(65536):
+                answers += data
+        assert answers.count(b"[DONE]") == 3
+        assert answers.count(b"HTTP/1.1 400") == 1
+        with raw_http.connect(url) as sock:
+            assert closed(sock)  # after a while in which it said nothing
+        with raw_http.connect(url) as sock:
+            sock.sendall(
+                raw_http.request(CHAT, b"")[:-4].replace(b"Length: 0", b"Length: 70000") + b"\r\n\r\n"
+            )
+            assert raw_http.read(sock).status == 413
+        assert still_serves(url)
