@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from mockserver.job import Job
 from mockserver.kv_memory import KvMemory
-from mockserver.prefix_store import PrefixStore
+from mockserver.prefix_store import KvBlocks, PrefixStore
 from mockserver.sequence import Sequence
 
 BLOCK, CAPACITY = 4, 200
@@ -102,6 +102,26 @@ def test_the_oldest_idle_blocks_go_first_and_of_a_prefix_its_end() -> None:
     assert memory.cached_tokens == 44  # 28 whole tokens of 3, and what it left of 1
     assert run(4, 17, 1) == 16
     assert run(5, 17, 2) == 0
+
+
+def test_blocks_that_are_let_go_or_left_are_evicted_from_the_end_of_their_prefix() -> None:
+    blocks = KvBlocks()
+    assert blocks.hold([1, 2, 3]) == 0
+    blocks.leave([4, 5])
+    assert blocks.let_go([1, 2, 3]) == 3
+    for idle in (4, 3, 2, 1):
+        blocks.shrink(idle)
+        assert blocks.found([1, 2, 3, 4, 5], 9) == (min(idle, 4), min(idle, 4))
+    assert (blocks.idle, blocks.held) == (1, 0)
+
+
+def test_what_one_holder_lets_go_another_still_holds() -> None:
+    blocks = KvBlocks()
+    assert (blocks.hold([1, 2]), blocks.hold([1, 2, 3])) == (0, 2)
+    assert blocks.let_go([1, 2, 3]) == 1
+    assert blocks.found([1, 2, 3], 9) == (3, 1)
+    blocks.shrink(0)
+    assert blocks.found([1, 2, 3], 9) == (2, 0)
 
 
 def test_a_store_of_its_own_forgets_the_oldest_beyond_its_capacity() -> None:
