@@ -19,6 +19,7 @@ from mockserver.lateness import Lateness
 from mockserver.metrics import ServerMetrics
 from mockserver.realtime import RealTime, Steps
 from mockserver.response import Response
+from mockserver.server_config import engine_tier
 from mockserver.smoothing import Smoothing
 
 
@@ -44,7 +45,7 @@ class Dispatch:
             longest_tokens=config.max_context_tokens,
             bound_by=step_bound.of_config(config),
         )
-        self._owners = _owners(config)
+        self._owners = {tier.name: engine_tier(config, tier) for tier in config.tiers}
         self._smoothing = {
             name: Smoothing(self.clock.call_at)
             for name in fleet.engines
@@ -118,12 +119,6 @@ class Dispatch:
             entry = self._entries.pop(finished.job.id, None)
             if entry is not None and smoothing is None:
                 entry[0].finished(entry[1], finished)
-
-
-def _owners(config: ServerConfig) -> dict[str, TierConfig]:
-    """The tier whose engines serve each tier, by name."""
-    tiers = {tier.name: tier for tier in config.tiers}
-    return {name: tier if tier.shares is None else tiers[tier.shares] for name, tier in tiers.items()}
 
 
 def _smoothed(tier: TierConfig) -> bool:
