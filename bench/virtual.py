@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import machine
 import msgspec
 import numpy as np
 
+from bench import machine
 from loadtest import records
 from mockserver import config
 from mockserver.config import ServerConfig

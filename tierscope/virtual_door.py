@@ -18,7 +18,6 @@ from mockserver.desk import Choice, Desk
 from mockserver.faults import Struck
 from mockserver.job import Job, StepDone
 from mockserver.server_config import engine_tier
-from mockserver.stream import fault_refusal
 from mockserver.tier_config import TierConfig
 from mockserver.virtual import Finished, VirtualServer
 
@@ -125,7 +124,7 @@ class Door:
                 arrived_ns=now_ns,
             )
             if struck.http_error is not None:
-                raise fault_refusal(struck.http_error)
+                raise faults.refusal(struck.http_error)
             choice = self._choose(flight, now_ns)
         except RefusedError as error:
             return Refused(error, () if tier is None else self._desk.quotas(tier, now_ns))

@@ -10,10 +10,10 @@ import msgspec
 from loadtest.delta import error_line, folded
 from loadtest.plan import Plan
 from loadtest.records import EventKind, Outcome, RequestRecord
-from mockserver import openai_errors
+from mockserver import faults, openai_errors
 from mockserver.ask import Quota
 from mockserver.config import ServerConfig
-from mockserver.stream import GARBAGE, fault_refusal
+from mockserver.stream import GARBAGE
 from tierscope.virtual_door import Flight, Refused, Served, named
 from tierscope.virtual_events import Events, broken_before_garbage, delivered, moments, readable, sent
 
@@ -113,7 +113,7 @@ def _outcome(served: Served) -> tuple[Outcome, str]:
         return "stream_error", f"unreadable event: {_GARBAGE_ERROR}"
     if served.finished.cut_ns is not None and struck.breaks is not None:
         if struck.breaks.kind == "stream_error":
-            return "stream_error", error_line(openai_errors.error_object(fault_refusal(struck.breaks)))
+            return "stream_error", error_line(openai_errors.error_object(faults.refusal(struck.breaks)))
         return "truncated", f"{_HUNG_UP[struck.breaks.kind]} inside the response"
     if struck.no_end:
         return "truncated", "the stream ended without a finish reason or end mark"
