@@ -125,7 +125,7 @@ class TierConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     speculation: Speculation | None = None
     prefix_cache: PrefixCache | None = None
     replicas: Annotated[int, Meta(ge=1, le=4096)] = 1
-    """Engines of the tier behind a balancer. Only the first has the hidden load."""
+    """Engines of the tier behind a balancer, each with the hidden load."""
     balancer: Literal["least-loaded", "round-robin", "random", "prefix"] = "least-loaded"
     deployment: dict[str, Any] = {}
     """Keys of ``[deployment]`` that differ in this tier."""

@@ -65,6 +65,8 @@ class Served:
     finished: Finished
     quotas: tuple[Quota, ...]
     """What the limits of the tier that was asked for left when it began."""
+    caches: bool
+    """Whether the engine that served it has a prefix cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class Door:
                 self._desk.settle(
                     visit.choice, tokens, finished.ended_ns, cached_tokens=finished.done.cached_tokens
                 )
-                return Served(visit, finished, quotas)
+                return Served(visit, finished, quotas, visit.choice.tier.name in self._caches)
             if due_ns > limit_ns:
                 return None
             self._submit(heapq.heappop(self._held)[2], due_ns)

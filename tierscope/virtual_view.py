@@ -129,9 +129,11 @@ def _usage(served: Served, *, told: bool, output_tokens: int, events: int) -> di
     """Counts of tokens: the server's where it tells them, else what can be seen."""
     if not told:
         return {"output_tokens": events or None, "tokens_source": "events" if events else None}
+    prompt, cached = served.visit.flight.prompt_words, served.finished.done.cached_tokens
     return {
-        "prompt_tokens": served.visit.flight.prompt_words,
-        "cached_tokens": served.finished.done.cached_tokens,
+        "prompt_tokens": prompt,
+        "cached_tokens": cached,
+        "cache_write_tokens": (prompt - cached or None) if served.caches else None,
         "output_tokens": output_tokens,
         "tokens_source": "usage",
     }

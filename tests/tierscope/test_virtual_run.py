@@ -106,7 +106,8 @@ def told(record: RequestRecord) -> dict[str, object]:
         "outcome": record.outcome,
         "status": record.status,
         "detail": "" if record.outcome == "rate_limited" else record.detail,
-        "tokens": (record.prompt_tokens, record.cached_tokens, record.output_tokens, record.tokens_source),
+        "input": (record.prompt_tokens, record.cached_tokens, record.cache_write_tokens),
+        "output": (record.output_tokens, record.tokens_source),
         "kinds": record.event_kinds,
         "finish": record.finish_reason,
         "echo": record.echoed_tier,
@@ -124,11 +125,15 @@ def test_a_simulated_run_says_of_each_request_what_a_real_one_says(tmp_path: Pat
         options = ["--model", "mock", "--out", str(tmp_path / "run"), "--metrics-port", "0"]
         subprocess.run([*command, *options], check=True, capture_output=True, timeout=100)
     real = [r for r in records.read_run(tmp_path / "run").records if r.stage == "s"]
-    simulated = simulate(plans.parse(PLAN, where="plan"), config)
+    simulated = list(simulate(plans.parse(PLAN, where="plan"), config))
     assert {r.index: told(r) for r in simulated} == {r.index: told(r) for r in real}
     outcomes = {"ok", "rate_limited", "http_error", "overloaded", "stream_error", "truncated"}
     assert {r.outcome for r in real} == outcomes
     assert sum(r.cached_tokens or 0 for r in real) > 300
+    lasted_ns = [
+        sum(r.event_ns[-1] - r.event_ns[0] for r in run if r.outcome == "ok") for run in (real, simulated)
+    ]
+    assert 0.95 < lasted_ns[0] / lasted_ns[1] < 1.5  # a busy host is late, and nobody is ever early
 
 
 ALONE = server_config.load("h100-70b")
