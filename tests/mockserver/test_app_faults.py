@@ -10,6 +10,7 @@ import pytest
 
 from mockserver import config
 from mockserver.config import ServerConfig
+from mockserver.faults import struck
 from mockserver.wire_config import Fault, FaultKind
 from tests.mockserver import raw_http
 from tests.mockserver.raw_http import Exchange
@@ -182,18 +183,25 @@ def test_a_stream_without_its_end_is_whole_for_http_alone(path: str) -> None:
 
 
 def test_a_run_under_faults_is_reproduced_from_its_seed() -> None:
-    kinds: tuple[FaultKind, ...] = ("http_error", "cut", "reset", "garbage", "no_usage", "no_end", "gzip")
-    profile = tuple(Fault(kind=kind, ratio=0.2, after_tokens=1) for kind in kinds)
+    kinds: tuple[FaultKind, ...] = ("cut", "reset", "http_error", "garbage", "no_usage", "no_end", "gzip")
+    profile = tuple(Fault(kind=kind, ratio=0.3, after_tokens=1) for kind in kinds)
 
-    def run() -> list[object]:
+    def run() -> list[tuple[Exchange, bytes]]:
         with served(faulty(*profile)) as url:
-            found: list[object] = []
-            for number in range(30):
-                one = raw_http.post(url, CHAT, ask(number % 7 + 1, stream=bool(number % 3), max_tokens=2))
-                found.append((one.status, one.ended, one.headers.get("content-encoding")))
-                found.append(() if one.ended == "reset" else said(one))  # RST takes along what was not read
-        return found
+            found = [
+                raw_http.post(url, CHAT, ask(number % 7 + 1, stream=bool(number % 3), max_tokens=2))
+                for number in range(30)
+            ]
+        # RST takes along what was not read
+        return [(one, b"" if one.ended == "reset" else said(one)) for one in found]
 
-    first = run()
-    assert first == run()
-    assert len({str(one) for one in first[::2]}) >= 4
+    first, second = run(), run()
+    assert [body for _, body in first] == [body for _, body in second]
+    for number, (one, _) in enumerate(first):  # and as anybody can work out beforehand
+        due = struck(profile, seed=PLAIN.seed, number=number, tier="fast", arrived_ns=0)
+        assert (one.status == 500) is (due.http_error is not None) or one.ended == "reset"
+        if due.http_error is None:
+            kind = due.breaks.kind if due.breaks is not None else "whole"
+            assert one.ended == kind
+            assert ("content-encoding" in one.headers) is due.gzip or one.ended == "reset"
+    assert {one.ended for one, _ in first} == {"whole", "cut", "reset"}
