@@ -14,6 +14,7 @@ from mockserver.sequence import Sequence
 from mockserver.speculation import Coming, Drafting
 
 _NEVER = 2**62
+_READ_STEPS = 16
 
 
 class DecodeBatch:
@@ -37,6 +38,8 @@ class DecodeBatch:
         self._endings: list[tuple[int, int, Sequence]] = []
         self._serial = 0
         self._own_ids: tuple[int, ...] | None = ()
+        self._counts: list[tuple[int, ...]] = []  # of own sequences, in steps from _counts_from on
+        self._counts_from = 0
 
     @property
     def growth(self) -> int:
@@ -54,12 +57,22 @@ class DecodeBatch:
             self._own_ids = tuple(self.own)
         return self._own_ids
 
-    def own_counts(self) -> tuple[int, ...] | None:
-        """Tokens that the next decode step brings each of them; None: one each."""
+    def own_counts(self, after: int = 0) -> tuple[int, ...] | None:
+        """Tokens that the next decode step brings each of them, or one ``after`` it; None: one each.
+
+        Nobody may end before it does. Several steps are read off at once, and kept until that set changes.
+        """
         if self._coming is None:
             return None
-        step = self.step
-        return tuple([s.pattern[step - s.joined_step] for s in self.own.values() if s.pattern is not None])
+        place = self.step + after - self._counts_from
+        if not 0 <= place < len(self._counts):
+            place, self._counts_from = 0, self.step + after
+            self._counts = self._read_off(self.step + after)
+        return self._counts[place]
+
+    def growths(self, steps: int) -> list[int]:
+        """Tokens that each of the next decode steps brings while nobody comes or goes; with speculation."""
+        return [] if self._coming is None else self._coming.ahead(self.step, steps)
 
     def join(self, sequence: Sequence) -> None:
         """Let a sequence that lacks at least one token take part from the next decode step on."""
@@ -80,7 +93,7 @@ class DecodeBatch:
             self.hidden.append(sequence)
         else:
             self.own[sequence.job_id] = sequence
-            self._own_ids = None
+            self._own_ids, self._counts = None, []
 
     def leave(self, sequence: Sequence) -> None:
         """Take a sequence out, ``parked``, before the next step (or the running one) brings it a token."""
@@ -103,12 +116,15 @@ class DecodeBatch:
                 moved.place = sequence.place
         else:
             del self.own[sequence.job_id]
-            self._own_ids = None
+            self._own_ids, self._counts = None, []
 
     def coast(self, steps: int) -> None:
-        """Make ``steps`` decode steps pass in which nobody ends, without speculation."""
+        """Make ``steps`` decode steps pass in which nobody ends."""
+        if self._coming is None:
+            self.context_tokens += steps * self.size
+        else:
+            self.context_tokens += sum(self._coming.take(self.step + ahead) for ahead in range(steps))
         self.step += steps
-        self.context_tokens += steps * self.size
         self.served += steps * self.size
 
     def end_step(self) -> list[Sequence]:
@@ -125,3 +141,12 @@ class DecodeBatch:
                 sequence.state = "gone"
                 done.append(sequence)
         return done
+
+    def _read_off(self, step: int) -> list[tuple[int, ...]]:
+        """Tokens of each of our own in some steps from one on, none of which is after the next ending."""
+        if not self.own:
+            return [()]
+        steps = min(_READ_STEPS, self.next_ending - step + 1)
+        own = self.own.values()
+        starts = [(s.pattern, step - s.joined_step) for s in own if s.pattern is not None]
+        return list(zip(*[pattern[start : start + steps] for pattern, start in starts], strict=True))

@@ -15,7 +15,10 @@ step, or several with speculation; the step that finishes a prompt brings its fi
 
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from mockserver.background import Background
 from mockserver.job import Finished, Job, Started, StepDone
@@ -33,6 +36,7 @@ from mockserver.token_instants import TokenInstants
 __all__ = ["Engine", "Finished", "Job", "Limits", "StepDone"]
 
 _NEVER_NS = 2**62
+_DRAFTED_AHEAD = 64  # quiet steps whose tokens are read off at once
 _NOBODY: tuple[int, ...] = ()
 _ended_ns = attrgetter("ended_ns")
 
@@ -191,7 +195,7 @@ class Engine:
         for sequence in plan.preempted:
             self._instants.left(sequence)
         self._started_ns, self._ends_ns = start_ns, None
-        self._settled = plan.decodes and not (plan.chunks or plan.preempted or self._drafting)
+        self._settled = plan.decodes and not (plan.chunks or plan.preempted)
         if not plan.chunks and not plan.decodes:
             return
         batch, decodes = self._batch, plan.decodes
@@ -214,50 +218,75 @@ class Engine:
 
     def _coast(self, now_ns: int) -> None:
         """Let steps pass in which only contexts grow: nobody comes, ends or is short of memory."""
-        assert self._ends_ns is not None
-        batch, memory, step, noise = self._batch, self._memory, self._step, self._noise
+        quiet = self._quiet_steps()
+        if quiet <= 0 or self._ends_ns is None:
+            return
+        batch, noise, drafting, ended = self._batch, self._noise, self._drafting, self._instants.decode_ended
+        seconds_of = self._step if drafting is None else self._seconds
         size, context, number, started_ns = batch.size, batch.context_tokens, self._number, self._started_ns
-        ends_ns, last, until_ns = self._ends_ns, number + self._quiet_steps(), self._quiet_until_ns()
-        kv_tokens, kv_growth, cached = memory.used_tokens, self._scheduler.growth, memory.cached_tokens
-        running, waiting = self._scheduler.running, self._scheduler.waiting
-        emitted, ended = batch.own_ids() if self._instants.kept else _NOBODY, self._instants.decode_ended
+        ends_ns, last, until_ns = self._ends_ns, number + quiet, self._quiet_until_ns()
+        by_need, kv_tokens, told = self._memory.by_need, self._memory.used_tokens, self._told_of_quiet_steps()
+        grown, growths = size, batch.growths(last - number)
         while number < last and ends_ns <= now_ns and ends_ns < until_ns:
-            kv_tokens += kv_growth
+            more: dict[str, Any] = {}
+            if drafting is not None:
+                grown = growths[number - self._number]
+                more = self._told_of_drafts(number - self._number, grown)
+            if by_need:
+                kv_tokens += grown
             self._done.append(
-                StepDone(
+                told(
                     number=number,
                     started_ns=started_ns,
                     ended_ns=ends_ns,
-                    decode_sequences=size,
                     context_tokens=context,
-                    prefill_tokens=0,
-                    generated_tokens=size,
-                    running=running,
-                    waiting=waiting,
+                    generated_tokens=grown,
                     kv_tokens=kv_tokens,
-                    cached_kv_tokens=cached,
-                    emitted=emitted,
-                    finished=(),
+                    **more,
                 )
             )
             ended(ends_ns)
-            number, context, started_ns = number + 1, context + size, ends_ns
-            seconds = step(size, context, 0, 0, 0.0)
+            number, context, started_ns = number + 1, context + grown, ends_ns
+            seconds = seconds_of(size, context, 0, 0, 0.0)
             if noise is not None:
                 seconds *= noise.factor(number)
             ends_ns += max(1, round(seconds * 1e9))
         batch.coast(number - self._number)
-        memory.used_tokens = kv_tokens
+        self._memory.used_tokens = kv_tokens
         self._number, self._started_ns, self._ends_ns = number, started_ns, ends_ns
         self._context_tokens = context
 
+    def _told_of_quiet_steps(self) -> Callable[..., StepDone]:
+        """What is the same in all of them."""
+        return partial(
+            StepDone,
+            decode_sequences=self._batch.size,
+            prefill_tokens=0,
+            running=self._scheduler.running,
+            waiting=self._scheduler.waiting,
+            cached_kv_tokens=self._memory.cached_tokens,
+            emitted=self._batch.own_ids() if self._instants.kept else _NOBODY,
+            finished=(),
+        )
+
+    def _told_of_drafts(self, after: int, grown: int) -> dict[str, Any]:
+        """What is said of speculation in a quiet step, ``after`` the running one."""
+        assert self._drafting is not None
+        return {
+            "emitted_tokens": self._batch.own_counts(after) if self._instants.kept else None,
+            "drafted_tokens": self._batch.size * self._drafting.draft_tokens,
+            "accepted_tokens": grown - self._batch.size,
+        }
+
     def _quiet_steps(self) -> int:
         """How many steps may end before one in which somebody ends, or after which memory may be short."""
-        batch, memory = self._batch, self._memory
-        quiet = batch.next_ending - batch.step
+        batch, memory, quiet = self._batch, self._memory, self._batch.next_ending - self._batch.step
+        most_each = 1
+        if self._drafting is not None:
+            quiet, most_each = min(quiet, _DRAFTED_AHEAD), 1 + self._drafting.draft_tokens
         if memory.by_need:
             free_tokens = memory.capacity_tokens - memory.cached_tokens - memory.used_tokens
-            quiet = min(quiet, free_tokens // batch.size - 1)
+            quiet = min(quiet, free_tokens // (batch.size * most_each) - 1)
         return quiet
 
     def _quiet_until_ns(self) -> int:

@@ -63,6 +63,11 @@ class Coming:
         """Tokens of one step."""
         return int(self._ring[step & (len(self._ring) - 1)])
 
+    def ahead(self, step: int, steps: int) -> list[int]:
+        """Tokens of each of so many steps, at most a ring of them, from the oldest one on."""
+        head, tail = self._parts(step, min(steps, len(self._ring)))
+        return [*head.tolist(), *tail.tolist()]
+
     def take(self, step: int) -> int:
         """Tokens of the oldest step, whose place is then free for one that is a whole ring later."""
         place = step & (len(self._ring) - 1)
@@ -76,7 +81,8 @@ class Coming:
             self._widen(step, len(counts))
         head, tail = self._parts(step, len(counts))
         head += counts[: len(head)]
-        tail += counts[len(head) :]
+        if len(tail):
+            tail += counts[len(head) :]
 
     def remove(self, step: int, counts: NDArray[np.uint8]) -> None:
         """Count out what ``add`` counted in, from ``step`` on."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mockserver.background import Background, Lengths
 from mockserver.engine import Engine, Finished, Job, Limits, StepDone
 from mockserver.roofline import StepFunction
-from mockserver.tier_config import PrefixCache
+from mockserver.tier_config import PrefixCache, Speculation
 
 MS = 1_000_000
 
@@ -289,8 +289,9 @@ def told(step: StepDone) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("when_kv_is_full", ["queue", "preempt"])
 @pytest.mark.parametrize("prefill", ["chunked", "pause"])
+@pytest.mark.parametrize("speculation", [None, Speculation()])
 def test_steps_taken_in_one_go_are_those_taken_one_by_one(
-    when_kv_is_full: Any, prefill: Any, monkeypatch: pytest.MonkeyPatch
+    when_kv_is_full: Any, prefill: Any, speculation: Speculation | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounds = Limits(6, 4096, 512, 4000, prefill=prefill, when_kv_is_full=when_kv_is_full)
     runs = []
@@ -305,6 +306,7 @@ def test_steps_taken_in_one_go_are_those_taken_one_by_one(
             noise_ratio=0.1,
             ingest_ns=5 * MS,
             prefix_cache=cache,
+            speculation=speculation,
         )
         for number in range(40):
             blocks = tuple(range(20)) + tuple(1000 * number + place for place in range(200))
