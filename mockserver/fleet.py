@@ -9,7 +9,7 @@ An engine is called by its tier, ``standard``, or where there are several ``stan
 """
 
 import heapq
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -73,7 +73,7 @@ class Fleet:
         heapq.heapify(self._due)
         self._where: dict[int, tuple[str, int]] = {}  # job → its tier, number of its engine
         self._busy: dict[int, int] = {}  # engine → own jobs there, where there are any
-        self._done: deque[tuple[str, StepDone]] = deque()
+        self._done: list[tuple[str, StepDone]] = []
 
     @property
     def own_jobs(self) -> int:
@@ -127,9 +127,10 @@ class Fleet:
         """
         if now_ns > self._now_ns:
             self._run_until(now_ns)
-        done, steps = self._done, []
-        while done and done[0][1].ended_ns <= now_ns:
-            steps.append(done.popleft())
+        count = len(self._done)
+        if count and self._done[-1][1].ended_ns > now_ns:
+            count = bisect_right(self._done, now_ns, key=_ended_ns)
+        steps, self._done = self._done[:count], self._done[count:]
         return steps
 
     def advance_to_finish(
@@ -176,9 +177,12 @@ class Fleet:
             if self._wakeups[number] == at_ns:  # else it says what was so once
                 ended += [(step.ended_ns, number, step) for step in self._list[number].advance(now_ns)]
                 self._schedule(number)
-        ended.sort(key=_end_and_number)
-        for _, number, step in ended:
-            self._book(number, step)
+        ended.sort()  # no engine has two steps of one end
+        names = self._names
+        self._done += [(names[number], step) for _, number, step in ended]
+        for _, _, step in ended:
+            if step.finished:
+                self._forget_all(step)
 
     def _to_finish(self, limit_ns: int, watched: Collection[int]) -> None:
         """Let engines with jobs of ours go on to the first end of one, or ``limit_ns``; then all the others.
@@ -228,9 +232,12 @@ class Fleet:
     def _book(self, number: int, step: StepDone, watched: Collection[int] = frozenset()) -> bool:
         """Keep a step until it is asked for; whether a job finished in it or a watched one grew."""
         self._done.append((self._names[number], step))
+        self._forget_all(step)
+        return bool(step.finished) or _brings(step, watched)
+
+    def _forget_all(self, step: StepDone) -> None:
         for finished in step.finished:
             self._forget(finished.job.id)
-        return bool(step.finished) or _brings(step, watched)
 
     def _forget(self, job_id: int) -> None:
         tier_name, number = self._where.pop(job_id)
@@ -292,5 +299,5 @@ def _brings(step: StepDone, watched: Collection[int]) -> bool:
     return bool(watched) and any(job_id in watched for job_id in step.emitted)
 
 
-def _end_and_number(ended: _Ended) -> tuple[int, int]:
-    return ended[:2]
+def _ended_ns(told: tuple[str, StepDone]) -> int:
+    return told[1].ended_ns

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mockserver.config import ServerConfig, TierConfig
 from mockserver.fleet import Fleet
-from mockserver.job import Job, StepDone
+from mockserver.job import Finished, Job, StepDone
 from mockserver.server_config import deployment_of, engine_tier
 
 _FOREVER_NS = 2**62
@@ -126,8 +126,7 @@ def serve(
 def _run(fleet: Fleet, until_ns: int, book: "_Book") -> None:
     """Let the fleet work until then, or until it has nothing to do; never many steps in memory at once."""
     while (wakeup_ns := fleet.wakeup_ns()) is not None and wakeup_ns <= until_ns:
-        for _, step in fleet.advance(min(until_ns, wakeup_ns + _SLICE_NS)):
-            book.add(step)
+        book.add(fleet.advance(min(until_ns, wakeup_ns + _SLICE_NS)))
 
 
 @dataclass(slots=True)
@@ -145,22 +144,32 @@ class _Book:
     hit_tokens: int = 0
     ended_ns: int = 0
 
-    def add(self, step: StepDone) -> None:
-        """Count a step in, and the requests that it finished."""
-        lasted_ns = step.ended_ns - step.started_ns
-        self.busy_ns += lasted_ns
-        self.sequence_ns += lasted_ns * step.decode_sequences
-        self.hit_tokens += step.hit_tokens
-        self.ended_ns = step.ended_ns
-        for done in step.finished:
-            row, tokens = done.job.id, done.job.output_tokens
-            first_ns, last_ns = done.token_ns[[0, -1]].tolist()
-            ttft_s = self.ttft_s[row] = (first_ns - done.submitted_ns) / 1e9
-            met = ttft_s <= self.goal.ttft_s
-            if tokens > 1:
-                tpot_s = self.tpot_s[row] = (last_ns - first_ns) / 1e9 / (tokens - 1)
-                met = met and tpot_s <= self.goal.tpot_s
-            self.missed += not met
+    def add(self, steps: list[tuple[str, StepDone]]) -> None:
+        """Count steps in, and the requests that they finished."""
+        busy_ns = sequence_ns = 0
+        for _, step in steps:
+            lasted_ns = step.ended_ns - step.started_ns
+            busy_ns += lasted_ns
+            sequence_ns += lasted_ns * step.decode_sequences
+            if step.prefill_tokens or step.finished:
+                self.hit_tokens += step.hit_tokens
+                for done in step.finished:
+                    self._finish(done)
+            self.ended_ns = step.ended_ns
+        self.busy_ns += busy_ns
+        self.sequence_ns += sequence_ns
+
+    def _finish(self, done: Finished) -> None:
+        row, tokens = done.job.id, done.job.output_tokens
+        first_ns, last_ns = done.first_token_ns, done.ended_ns
+        ttft_s = (first_ns - done.submitted_ns) / 1e9
+        self.ttft_s[row] = ttft_s
+        met = ttft_s <= self.goal.ttft_s
+        if tokens > 1:
+            tpot_s = (last_ns - first_ns) / 1e9 / (tokens - 1)
+            self.tpot_s[row] = tpot_s
+            met = met and tpot_s <= self.goal.tpot_s
+        self.missed += not met
 
     def close(self, replicas: int, *, given_up: bool) -> Service:
         """Sum up."""
