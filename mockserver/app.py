@@ -57,7 +57,7 @@ class Server:
         self.dispatch = Dispatch(config, self._cork, step_log)
         self._clock, self._metrics = self.dispatch.clock, self.dispatch.metrics
         self._created_unix_s = int(time.time())
-        self._say = say
+        self.say = say
         self._asking: Asking
         self._received = 0
         self._late = self.dispatch.lateness.verdict(0)
@@ -89,7 +89,7 @@ class Server:
         """Say so once for each window in which this host was too slow; to be called about once a second."""
         late = self.dispatch.lateness.verdict(self._clock.now_ns())
         if late is not None and late is not self._late:
-            self._say(f"{self.config.name}: {late}")
+            self.say(f"{self.config.name}: {late}")
         self._late = late
         self._metrics.set_late(late=late is not None)
 
@@ -111,7 +111,7 @@ class Server:
         except RefusedError as refusal:
             self._refuse(refusal, request, connection)
         except Exception as error:  # noqa: BLE001 (the edge: one request fails, and the others go on)
-            self._say("".join(traceback.format_exception(error)))
+            self.say("".join(traceback.format_exception(error)))
             if connection.on_hang_up is None:
                 failure = RefusedError(500, f"The server failed: {error!r}", kind="server")
                 self._refuse(failure, request, connection)
@@ -129,6 +129,9 @@ class Server:
 
     def _ask(self, dialect: Dialect, request: HttpRequest, connection: Connection) -> None:
         request_id = self._new_id()
+        coding = request.headers.get("content-encoding", "identity")
+        if coding != "identity":
+            raise RefusedError(415, f"content-encoding: {coding!r} is not allowed; expected none")
         ask = dialect.parse(request.body, request.headers, self.config.wire)
         try:
             self._asking.serve(dialect, ask, request, connection, request_id)

@@ -26,6 +26,10 @@ from mockserver.smoothing import Smoothing
 class StepSink(Protocol):
     """Whoever wants to see every step (``step_log.StepLog``)."""
 
+    @property
+    def failure(self) -> str:
+        """Why nothing is kept any more, in one line; empty while all is well."""
+
     def add(self, engine_name: str, step: StepDone, lag_ns: int = 0) -> None:
         """Take one step, and how long after its end it was handed out."""
 

@@ -51,7 +51,7 @@ async def open_server(
     loop = asyncio.get_running_loop()
     server = Server(config, step_log=step_log)
     server.start(loop)
-    judging = asyncio.create_task(_judge(server))
+    judging = asyncio.create_task(_judge(server, step_log))
     accepting = await loop.create_server(server.connection, sock=listener, backlog=_BACKLOG)
     try:
         yield server
@@ -76,11 +76,15 @@ async def _until_told(
         await stopping.wait()
 
 
-async def _judge(server: Server) -> None:
-    """Look once a second whether this host keeps up."""
+async def _judge(server: Server, step_log: StepSink | None) -> None:
+    """Look once a second whether this host keeps up, and its disk."""
+    told = ""
     while True:
         await asyncio.sleep(_LATENESS_S)
         server.check_lateness()
+        if step_log is not None and step_log.failure != told:
+            told = step_log.failure
+            server.say(told)
 
 
 @contextmanager

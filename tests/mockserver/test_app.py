@@ -197,6 +197,7 @@ REFUSALS: list[tuple[str, str, bytes | None, int]] = [
     ("GET", "/v2/nothing", None, 404),
     ("GET", "/v1/models/nobody", None, 404),
     ("POST", "/v1/completions", b"[]", 400),
+    ("POST", "/v1/completions", b'{"model":"mock","prompt":[' + b'"a",' * 600 + b'"a"],"n":4}', 400),
     ("POST", "/v1/responses", b"{}", 400),
     ("POST", "/v1/messages", b"{", 400),
     ("POST", "/v1/messages", json.dumps(ask(model="x")).encode(), 404),
@@ -223,6 +224,18 @@ def test_every_refusal_has_the_shape_of_the_api_that_was_spoken_to() -> None:
             assert (status == 405) is ("allow" in response.headers)
 
     with_client(body, msgspec.structs.replace(CONFIG, max_body_bytes=4096))
+
+
+@pytest.mark.parametrize("path", APIS)
+def test_a_compressed_request_is_refused_and_not_taken_for_bad_json(path: str) -> None:
+    async def body(client: ClientSession) -> None:
+        response = await client.post(
+            path, data=b"\x1f\x8b", headers={"content-encoding": "gzip", **ANTHROPIC}
+        )
+        assert response.status == 415
+        assert "content-encoding" in (await response.json())["error"]["message"]
+
+    with_client(body)
 
 
 @pytest.mark.parametrize("streamed", [True, False])
