@@ -119,6 +119,17 @@ def test_a_bus_makes_its_passengers_wait_until_it_is_full(seats: int) -> None:
     assert waits_s[:, -1].mean() < 1e-4
 
 
+def test_who_comes_to_a_busy_continuous_batch_waits_half_a_step() -> None:
+    count = 4000
+    arrivals_ns = poisson_ns(20.0, count, seed=13)
+    jobs = [Job(0, 10, 100_000)] + [Job(number, 10, 1) for number in range(1, count)]
+    _, ends = run(ten_ms, jobs, arrivals_ns, max_batch=64)
+    waits_ms = np.array([ends[k].admitted_ns - arrivals_ns[k] for k in range(1, count)]) / MS
+    assert waits_ms.mean() == pytest.approx(5.0, rel=0.04)
+    assert waits_ms.std() == pytest.approx(10 / np.sqrt(12), rel=0.04)
+    assert 0 <= waits_ms.min() <= waits_ms.max() <= 10
+
+
 def test_one_stream_alone_decodes_at_the_floor() -> None:
     law = roofline.law(config.load("h100-70b").deployment)
     _, ends = run(roofline.step_function(law), [Job(0, 1, 200)], [0], max_batch=64)
