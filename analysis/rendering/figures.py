@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import altair as alt
+from altair.utils import schemapi
 
 from analysis import numbers
 from analysis.model import Distribution, Metric, PrefillPoint, Report, SweepPoint, TierSummary, TimelineBin
@@ -27,12 +28,17 @@ _SILENT_SLICES = 6
 
 
 def figures(report: Report) -> list[Figure]:
-    """Draw what the report has data for, most important first."""
+    """Draw what the report has data for, most important first.
+
+    Altair's checks of each part against the schema of Vega-Lite are off: they take half of the time, and what
+    they would find is ours, which the tests hold against the whole schema.
+    """
     drawn = looks(_tier_names(report))
     makers: tuple[Callable[[Report, dict[str, Look]], Iterator[Figure]], ...] = (
         _verdict, _sweep, _prefill, _gaps, _step_timeline, _speeds, _ttft, _load,
     )  # fmt: skip
-    return [figure for make in makers for figure in make(report, drawn)]
+    with schemapi.debug_mode(arg=False):
+        return [figure for make in makers for figure in make(report, drawn)]
 
 
 def _verdict(report: Report, _: dict[str, Look]) -> Iterator[Figure]:
@@ -313,7 +319,7 @@ def _figure(
     sized = chart.properties(
         width="container", height=height, autosize={"type": "fit-x", "contains": "padding"}
     )
-    spec = sized.to_dict()
+    spec = sized.to_dict(validate=False)
     spec["config"] = vega_config()
     return Figure(name, section, title, caption, description, spec)
 

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import altair as alt
+import jsonschema
 import pytest
 from msgspec import structs
 
@@ -86,6 +88,13 @@ def test_a_foreign_string_is_never_a_field_or_part_of_an_expression(
             for figure in (hostile, tame)
         )
         assert used == usual  # what is code is the same, whatever the tiers are called
+
+
+def test_every_figure_is_of_the_schema_of_its_language(any_report: Report) -> None:
+    check = jsonschema.Draft7Validator(alt.load_schema())
+    for figure in figures(any_report):
+        drawn = figure.spec | {"config": {}}  # the theme names colours by roles that the page fills in
+        assert not [error.message for error in check.iter_errors(drawn)], figure.name
 
 
 def test_nothing_is_loaded_from_anywhere(any_report: Report) -> None:
