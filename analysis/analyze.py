@@ -9,7 +9,9 @@ import numpy as np
 from analysis import (
     arms,
     batch,
+    fallback,
     headline,
+    mechanism,
     prefill,
     sequential,
     series,
@@ -38,7 +40,7 @@ from mockserver.hardware import Deployment
 
 
 def analyze(
-    folders: Sequence[Path],
+    folders: Sequence[Path] | Loaded,
     *,
     baseline: str | None = None,
     compared: str | None = None,
@@ -57,7 +59,7 @@ def analyze(
     (compared / baseline) and ``margin_ratios`` for the priced one. A change of prefill or decode by less than
     its margin is no change. Raises BadInputError where the folders cannot be used.
     """
-    loaded = load(folders)
+    loaded = folders if isinstance(folders, Loaded) else load(folders)
     counted = window.measured(loaded.requests)
     tiers = arms.split(loaded, counted)
     pair = arms.choose(tiers, baseline, compared)
@@ -88,6 +90,8 @@ def analyze(
             *_batch_from_sweep(levels),
         ],
         figures=_figures(loaded, tiers, laws, levels),
+        mechanism=mechanism.explain(pair, _both(laws, pair), answer) if pair else None,
+        fallback=fallback.find(pair, loaded.infos) if pair else None,
         errors=errors,
         notes=[*loaded.notes, *unlisted, *_left_out(loaded, counted), *_unanswered(tiers, deployment)],
     )
@@ -121,11 +125,15 @@ def _verdict(
         return verdict.only_one_tier(tiers[0].tier)
     return verdict.compare(
         pair,
-        (laws[pair[0].tier], laws[pair[1].tier]),
+        _both(laws, pair),
         decode_margin=decode_margin,
         prefill_margin=prefill_margin,
         significance=significance,
     )
+
+
+def _both(laws: dict[str, TtftLaw | str], pair: tuple[Arm, Arm]) -> tuple[TtftLaw | str, TtftLaw | str]:
+    return laws[pair[0].tier], laws[pair[1].tier]
 
 
 def _significance(loaded: Loaded, counted: Bools) -> float:

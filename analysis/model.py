@@ -20,6 +20,16 @@ Conclusion = Literal[
     "inconclusive",
 ]
 Level = Literal["good", "caution", "bad"]
+Mechanism = Literal[
+    "speculative decoding",
+    "faster hardware or smaller model",
+    "KV quantisation",
+    "smaller batch",
+    "priority only",
+    "none",
+    "not identified",
+]
+ServedSpeed = Literal["standard", "fast", "unclear"]
 Metric = Literal["ttft", "ttft_from_scheduled", "first_text", "itl", "tpot", "otps", "e2e", "lag"]
 
 
@@ -45,13 +55,25 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     status: Literal["running", "complete", "partial"]
     status_detail: str
     simulated: bool
-    started_unix_s: float
+    started_unix_s: float | None
     duration_s: float | None
     requests: int
     measured_requests: int
     """Without warm-up."""
     repeat_command: str
     environment: dict[str, str]
+
+
+class SourceSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file or page of another kind than a run folder, and what it cannot tell."""
+
+    path: str
+    tool: str
+    version: str | None
+    cannot: dict[str, str]
+    """What is missing (requests, gaps, starts, schedule, order), and why; what needs it is null."""
+    remarks: list[str]
+    """What its numbers mean where that is not what ours do."""
 
 
 class TrustItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,6 +195,76 @@ class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sentence: str
 
 
+class RuleEvidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one rule on the mechanism rests on; rules are applied in the order of the list."""
+
+    rule: Mechanism
+    quantity: str
+    estimate: Estimate
+    threshold: float
+    """The rule holds only beyond it."""
+    holds: bool | None
+    """Null: this run cannot say."""
+    sentence: str
+
+
+class Inseparable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Two mechanisms that look alike in this run, and what would tell them apart."""
+
+    first: str
+    second: str
+    why: str
+    extra_run: str
+
+
+class MechanismAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """By which means the faster of two tiers is faster: the first rule that holds."""
+
+    answer: Mechanism
+    slower_tier: str
+    faster_tier: str
+    """By output speed; where that is equal, by prefill, then by the wait in the queue."""
+    sentence: str
+    evidence: list[RuleEvidence]
+    inseparable: list[Inseparable]
+
+
+class FallbackEpisode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stretch in which requests for the fast tier ran at standard speed."""
+
+    run_id: str
+    begin_s: float
+    """When the first of them was sent, since the run's start."""
+    end_s: float
+    """When the last of them was sent."""
+    requests: int
+
+
+class ServedCount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many requests asked for a tier, were told a tier, and ran at the speed of one."""
+
+    requested: str
+    echoed: str
+    """"–": the response said nothing."""
+    measured: ServedSpeed
+    count: int
+
+
+class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether requests for the faster tier ran at the speed of the slower one."""
+
+    standard_tier: str
+    fast_tier: str
+    share: Estimate
+    """Of the fast tier's requests that have a speed; the interval is what cannot be told apart of them."""
+    identified: bool
+    speed_ratio: float | None
+    """Of requests that ran fast over those that ran at standard speed."""
+    episodes: list[FallbackEpisode]
+    served: list[ServedCount]
+    sentence: str
+
+
 class PrefillPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """TTFT of one prompt-length class on one tier."""
 
@@ -266,6 +358,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prefill: list[PrefillFit]
     batch: list[BatchAnswer]
     figures: FigureData
+    mechanism: MechanismAnswer | None = None
+    """Null without two tiers to compare."""
+    fallback: Fallback | None = None
+    """Null without two tiers to compare."""
+    sources: list[SourceSummary] = []
+    """Of the inputs that are no run folders."""
     errors: list[ErrorGroup] = []
     """Failed requests by tier and cause, most frequent first; bounded, the rest is said in ``notes``."""
     notes: list[str]
