@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from email.utils import formatdate
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -228,9 +229,15 @@ def _dialect_of(path: str, headers: dict[str, str]) -> Dialect:
 
 def _every(request: HttpRequest) -> dict[str, str]:
     """Fields of every head."""
-    told = {"date": formatdate(usegmt=True)}
+    told = {"date": _date(int(time.time()))}
     if not request.keep_alive:
         told["connection"] = "close"
     elif not request.chunks:
         told["connection"] = "keep-alive"
     return told
+
+
+@lru_cache(maxsize=1)
+def _date(unix_s: int) -> str:
+    """A second as HTTP writes it."""
+    return formatdate(unix_s, usegmt=True)

@@ -25,6 +25,8 @@ class Struck:
 
     def of(self, *kinds: FaultKind) -> Fault | None:
         """The first fault of one of these kinds."""
+        if not self.faults:  # nearly always
+            return None
         return next((fault for fault in self.faults if fault.kind in kinds), None)
 
     @property

@@ -29,6 +29,7 @@ class RealTime:
         self._fleet, self._on_steps = fleet, on_steps
         self._zero_ns = 0
         self._timer: Timer | None = None
+        self._wakes_ns = 0  # when the timer will fire, unless it has
         self._calls: list[tuple[int, int, Callable[[], None]]] = []
         self._called = 0
         self.engine_ns = 0
@@ -54,7 +55,7 @@ class RealTime:
         """Hand in a job now; returns the instant that counts as its submission."""
         now_ns = self.now_ns()
         self._fleet.submit(tier_name, job, now_ns)
-        self._set_timer(now_ns)
+        self._set_timer(now_ns, only_sooner=True)
         return now_ns
 
     def cancel(self, tier_name: str, job_id: int) -> int | None:
@@ -67,7 +68,7 @@ class RealTime:
         self._called += 1
         heapq.heappush(self._calls, (at_ns, self._called, callback))
         if self._calls[0][1] == self._called:
-            self._set_timer(self.now_ns())
+            self._set_timer(self.now_ns(), only_sooner=True)
 
     def tick(self) -> None:
         """Hand over every step that has ended, of all engines; then sleep until the next one that matters."""
@@ -83,11 +84,14 @@ class RealTime:
         finally:  # whatever fails for one must not stop the clock for all
             self._set_timer(now_ns)
 
-    def _set_timer(self, now_ns: int) -> None:
+    def _set_timer(self, now_ns: int, *, only_sooner: bool = False) -> None:
+        """Have a tick come when something is due; ``only_sooner``: one that comes before will do."""
         if self._timer is None:
             return
         due_ns = self._fleet.wakeup_ns(watched=True)
         at_ns = now_ns + _UNWATCHED_NS if due_ns is None else min(due_ns, now_ns + _UNWATCHED_NS)
         if self._calls:
             at_ns = min(at_ns, self._calls[0][0])
-        self._timer.set(self._zero_ns + at_ns)
+        if not only_sooner or at_ns < self._wakes_ns:
+            self._wakes_ns = at_ns
+            self._timer.set(self._zero_ns + at_ns)
