@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from mockserver.background import Background, Lengths
 from mockserver.engine import Engine, Finished, Job, Limits, StepDone
 
 MS = 1_000_000
@@ -53,8 +54,10 @@ def test_the_youngest_is_thrown_out_and_computed_again_prompt_and_output() -> No
     assert again.emitted == (1,)
 
 
-def test_what_was_sent_is_not_sent_again_and_nothing_is_left_out() -> None:
-    server = engine(1500)
+@pytest.mark.parametrize("chunk", [2048, 16])
+def test_what_was_sent_is_not_sent_again_and_nothing_is_left_out(chunk: int) -> None:
+    """With small chunks some are thrown out while they are being computed again."""
+    server = engine(1500, prefill_tokens=chunk)
     jobs = [Job(number, 50 + 37 * number, 100 + 53 * number) for number in range(12)]
     for job in jobs:
         server.submit(job, job.id * MS)
@@ -67,6 +70,29 @@ def test_what_was_sent_is_not_sent_again_and_nothing_is_left_out() -> None:
         assert len(told) == job.output_tokens
     assert sum(step.generated_tokens for step in steps) == sum(job.output_tokens for job in jobs)
     assert sum(len(step.started) for step in steps) == len(jobs)
+
+
+def test_a_last_token_may_come_by_computing_again() -> None:
+    server = engine(300)
+    server.submit(Job(9, 1, 2), 0)
+    server.submit(Job(0, 100, 150), 0)
+    server.submit(Job(1, 100, 51), 0)
+    steps = server.advance(10**12)
+    done = finished(steps)[1]
+    assert done.preemptions == 1
+    assert done.token_ns.tolist() == [step.ended_ns for step in steps if 1 in step.emitted]
+    assert done.ended_ns == next(step.ended_ns for step in steps if step.prefill_tokens == 150)
+
+
+def test_hidden_sequences_that_are_thrown_out_are_not_replaced_by_new_ones() -> None:
+    hidden = Background(
+        target_batch=5, prompt=Lengths(200.0, 0.5, 500), output=Lengths(200.0, 0.5, 500), seed="h"
+    )
+    limits = Limits(16, 4096, 2048, 1200, when_kv_is_full="preempt")
+    steps = Engine(law, limits, background=hidden).advance(30 * 10**9)
+    assert sum(step.preempted for step in steps) > 50
+    assert max(step.running + step.waiting for step in steps) == 5
+    assert min(step.running + step.waiting for step in steps) >= 3  # those that ended in this very step
 
 
 def test_memory_is_used_to_the_last_token_and_never_beyond() -> None:
