@@ -303,3 +303,17 @@ def test_an_address_that_cannot_be_is_refused_in_one_line(host: str, port: int) 
         serving.serve(CONFIG, host=host, port=port)
     assert "\n" not in str(refused.value)
     assert str(port) in str(refused.value)
+
+
+@pytest.mark.parametrize("name", config.shipped())
+def test_every_shipped_profile_serves_every_api(name: str) -> None:
+    async def body(client: ClientSession) -> None:
+        for path, headers in APIS.items():
+            asked = {**ask_of(path, max_tokens=2, stream=True), "model": loaded.model_name}
+            response = await client.post(path, json=asked, headers=headers)
+            said = await response.text()
+            assert response.status == 200, said
+            assert said.count("data: ") >= 3
+
+    loaded = config.load(name)
+    with_client(body, msgspec.structs.replace(loaded, faults=()))
