@@ -24,7 +24,7 @@ def filled(document: str, sections: Mapping[str, str]) -> str:
         before, _, rest = document.partition(mark)
         _, end, after = rest.partition("<!-- end -->")
         if document.count(mark) != 1 or not end:
-            raise ValueError(f"{DOCUMENT.name}: no {mark.strip()} with an end, or two")
+            raise ValueError(f"the document has no {mark.strip()} with an end, or two")
         document = f"{before}{mark}{text}\n{end}{after}"
     return document
 
