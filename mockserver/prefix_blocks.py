@@ -1,8 +1,8 @@
 """Numbers for the blocks of a text, equal exactly where texts begin alike. Pure.
 
 A block's number covers everything up to its end, so that one number says that the whole prefix is the same.
-The numbers are 64-bit digests (BLAKE2b): the same in every process, and two different prefixes among a million
-share one with probability 3e-8.
+The numbers are 64-bit digests (BLAKE2b), the same in every process; that any two of a million prefixes share
+one has a probability of 3e-8.
 """
 
 from collections.abc import Sequence
