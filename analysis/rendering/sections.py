@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from analysis.model import Report
-from analysis.rendering import glossary, sections_answers, sections_run, sections_tiers
+from analysis.rendering import (
+    glossary,
+    sections_answers,
+    sections_mechanism,
+    sections_run,
+    sections_tiers,
+)
 from analysis.rendering.page import LEVEL_MARKS, Block, Cell, Column, Definitions, Section, Sentences, Table
 
 
@@ -11,6 +17,8 @@ def sections(report: Report) -> list[Section]:
     """Build every chapter; one without blocks has nothing to say in this report."""
     return [
         sections_answers.verdict(report),
+        sections_mechanism.mechanism(report),
+        sections_mechanism.fallback(report),
         _trust(report),
         sections_tiers.tiers(report),
         sections_tiers.prefill(report),

@@ -20,6 +20,11 @@ def summary_lines(report: Report) -> list[str]:
         for key in key_numbers(shown)
     ]
     rows += [_batch_row(answer) for answer in shown.batch if _has_value(answer)][:_MOST_BATCH_LINES]
+    if shown.mechanism is not None:
+        rows.append(("Mechanism", "", shown.mechanism.answer, ""))
+    if shown.fallback is not None and shown.fallback.share.value:
+        share = numbers.estimate(shown.fallback.share, numbers.PERCENT)
+        rows.append(("Fallback", "", share, f"of {shown.fallback.fast_tier} at standard speed"))
     if shown.trust:
         rows.append(("Trust", "", _trust(shown), ""))
     widths = [max((len(row[place]) for row in rows), default=0) for place in range(3)]
