@@ -115,7 +115,8 @@ def _slow_mode() -> str:
         f"{kv:,.0f}, however long one waits. If prices tell costs (claim 4), no wait makes a token "
         f"of a server with a fast tier cheaper than {_shared(6):.0%} (6 times the price) or {_shared(2):.0%} "
         f"(twice) of the standard one. Where KV is small there is more to gain: the standard tier of "
-        f"`opus-like` with four times its batch would be {_less(slow.chip_s_per_mtok, opus.chip_s_per_mtok)} cheaper and "
+        f"`opus-like` with four times its batch would be "
+        f"{_less(slow.chip_s_per_mtok, opus.chip_s_per_mtok)} cheaper and "
         f"{_less(slow.tokens_per_s, opus.tokens_per_s)} slower."
     )
 
