@@ -76,6 +76,7 @@ class StepLog:
             step.drafted_tokens,
             step.accepted_tokens,
             self._bounds.setdefault(bound, len(self._bounds)),
+            len(step.emitted),
             lag_ns,
         )
         columns = self._columns

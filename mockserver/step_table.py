@@ -30,7 +30,8 @@ SCHEMA = pa.schema(
         ("drafted_tokens", pa.int32()),
         ("accepted_tokens", pa.int32()),
         ("bound_by", _NAMES),
-        ("lag_ns", pa.int64()),  # from its end to its being handed out; 0 in virtual time
+        ("own_sequences", pa.int32()),  # those of clients that got tokens
+        ("lag_ns", pa.int64()),  # from its end to its being handed out; matters where there are such
     ]
 )
 """One row a step. Instants are those of the engine."""

@@ -54,6 +54,7 @@ def expected(steps: list[StepDone] = STEPS) -> list[dict[str, Any]]:
             "drafted_tokens": step.drafted_tokens,
             "accepted_tokens": step.accepted_tokens,
             "bound_by": bound_by("", step),
+            "own_sequences": len(step.emitted),
             "lag_ns": 7 * number,
         }
         for number, step in enumerate(steps)
