@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mockserver import config, tiers
+from mockserver import config, request_truth, tiers
 from mockserver.engine import Job
 from mockserver.job import StepDone
 from mockserver.metrics import ServerMetrics
+from mockserver.tier_config import Speculation
 from tests.mockserver.naive_steps import Sequence, played
 
 CONFIG = config.load("fast-tier")
@@ -210,3 +212,47 @@ def test_ends_refusals_faults_and_downgrades_are_told_by_tier_and_kind() -> None
 def test_a_model_of_any_name_is_read_back_by_it(name: str) -> None:
     found = read(ServerMetrics(name, {"a": 1000}).page())
     assert {dict(labels)["model_name"] for _, labels in found} == {name}
+
+
+MODES: dict[str, dict[str, object]] = {
+    "chunked": {},
+    "pause": {"prefill": "pause"},
+    "static": {"batching": "static", "max_batch": 4, "batch_wait_s": 0.5},
+    "speculation": {"speculation": Speculation(draft_tokens=3, acceptance_ratio=0.7)},
+    "preempt": {"when_kv_is_full": "preempt", "kv_tokens": 2000},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_an_engine_counts_by_step_is_what_its_requests_saw(mode: str) -> None:
+    tier = structs.replace(CONFIG.tiers[0], target_batch=0, **MODES[mode])
+    engine = tiers.engine(CONFIG, tier, seed=1)
+    rng, now_ns = np.random.default_rng(3), 0
+    for number in range(120):
+        now_ns += int(rng.exponential(0.03) * 1e9)
+        engine.submit(Job(number, int(rng.integers(1, 1500)), int(rng.choice([1, 2, 30, 100]))), now_ns)
+    steps = engine.advance(now_ns + 10**12)
+    ends = [one for step in steps for one in step.finished]
+    found = read(counted(steps).page())
+    expected = {
+        "vllm:time_to_first_token_seconds": [one.first_token_ns - one.submitted_ns for one in ends],
+        "vllm:request_queue_time_seconds": [one.admitted_ns - one.submitted_ns for one in ends],
+        "vllm:request_prefill_time_seconds": [one.first_token_ns - one.admitted_ns for one in ends],
+        "vllm:request_decode_time_seconds": [one.ended_ns - one.first_token_ns for one in ends],
+        "vllm:request_inference_time_seconds": [one.ended_ns - one.admitted_ns for one in ends],
+        "vllm:e2e_request_latency_seconds": [one.ended_ns - one.submitted_ns for one in ends],
+    }
+    if mode != "preempt":  # whose long gaps are told as shorter ones
+        gaps = [np.diff(np.unique(one.token_ns)).tolist() for one in ends]
+        expected["vllm:inter_token_latency_seconds"] = [gap for some in gaps for gap in some]
+    for name, spans_ns in expected.items():
+        assert found[f"{name}_count", ENGINE] == len(spans_ns), name
+        assert found[f"{name}_sum", ENGINE] == pytest.approx(sum(spans_ns) / 1e9, rel=1e-9), name
+    assert len(ends) == 120
+    assert found["vllm:generation_tokens_total", ENGINE] == sum(one.job.output_tokens for one in ends)
+    assert (found["vllm:num_preemptions_total", ENGINE] > 0) == (mode == "preempt")
+    assert found["vllm:num_preemptions_total", ENGINE] == sum(one.preemptions for one in ends)
+    for one in ends:
+        truth = request_truth.of_finished([one])
+        assert truth["steps"] >= len(np.unique(one.token_ns))
+        assert one.job.output_tokens == 1 or truth["mean_batch"] >= (one.preemptions == 0)
