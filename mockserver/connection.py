@@ -104,11 +104,8 @@ class Connection(asyncio.Protocol):
             if framer.requests:
                 self._transport.pause_reading()
             return
-        if framer.begun and not began:
-            self._set_deadline(self._body_timeout_s, self._timed_out)
-        if framer.wants_continue:
-            framer.wants_continue = False
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if framer.begun and not framer.requests and (not began or framer.wants_continue):
+            self._wait()
         self._next()
 
     def eof_received(self) -> bool | None:
@@ -153,8 +150,7 @@ class Connection(asyncio.Protocol):
             self.close()
         elif not self._in_next and not self._closing and self._transport is not None:
             self._transport.resume_reading()
-            limit_s = self._body_timeout_s if self._framer.begun else _IDLE_S
-            self._set_deadline(limit_s, self._timed_out)
+            self._wait()
             self._next()
 
     def close(self, *, hear_out: bool = False) -> None:
@@ -209,14 +205,27 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         """Have what came answered, as far as it can be at once."""
-        framer, self._in_next = self._framer, True
+        framer, self._in_next, served = self._framer, True, False
         while self._request is None and framer.requests and not self._closing:
-            request = self._request = framer.requests.popleft()
+            request, served = framer.requests.popleft(), True
+            self._request = request
             self._set_deadline(_IDLE_S, self._timed_out)
             self._service.handle(request, self)
         self._in_next = False
-        if self._request is None and framer.failure is not None and not self._closing:
+        if self._request is not None or self._closing:
+            return
+        if framer.failure is not None:
             self._refuse(framer.failure)
+        elif served:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Give the client time for what it has begun, and leave to go on; or for its next request."""
+        framer = self._framer
+        if framer.wants_continue:
+            framer.wants_continue = False
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._set_deadline(self._body_timeout_s if framer.begun else _IDLE_S, self._timed_out)
 
     def _refuse(self, refusal: RefusedError) -> None:
         self._service.refuse(refusal, self._framer.path, self._framer.headers, self)

@@ -193,13 +193,44 @@ def test_requests_that_come_together_are_answered_in_turn() -> None:
     assert answers.endswith(b'{"status":"ok"}')
 
 
-def test_a_client_that_asks_for_leave_to_send_gets_it() -> None:
+@pytest.mark.parametrize("before", [b"", raw_http.request("/health", b"", method="GET")])
+def test_a_client_that_asks_for_leave_to_send_gets_it(before: bytes) -> None:
     body = json.dumps(ask(max_tokens=2)).encode()
+    asked = raw_http.request(CHAT, body, more="Expect: 100-continue\r\n")[: -len(body)]
     with served(impatient()) as url, raw_http.connect(url) as sock:
-        sock.sendall(raw_http.request(CHAT, body, more="Expect: 100-continue\r\n")[: -len(body)])
-        assert sock.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(before + asked)
+        told = b""
+        while not told.endswith(b"HTTP/1.1 100 Continue\r\n\r\n"):
+            told += sock.recv(1024)
         sock.sendall(body)
         assert raw_http.read(sock).status == 200
+
+
+def test_leave_to_send_comes_after_the_answer_that_is_under_way() -> None:
+    body = json.dumps(ask(max_tokens=2, stream=True)).encode()
+    first, second = (
+        raw_http.request(CHAT, body),
+        raw_http.request(CHAT, body, more="Expect: 100-continue\r\n"),
+    )
+    with served(impatient()) as url, raw_http.connect(url) as sock:
+        sock.sendall(first + second[: -len(body)])
+        told = b""
+        while b"100 Continue\r\n\r\n" not in told:
+            told += sock.recv(65536)
+        assert told.index(b"[DONE]") < told.index(b"100 Continue")
+        sock.sendall(body)
+        assert raw_http.read(sock).ended == "whole"
+
+
+@pytest.mark.parametrize("whole", [b"", raw_http.request("/health", b"", method="GET") * 2])
+def test_a_request_begun_after_others_has_no_more_time_than_the_first(whole: bytes) -> None:
+    with served(impatient()) as url, raw_http.connect(url) as sock:
+        sock.sendall(whole + b"POST /v1/ch")
+        answers = b""
+        while data := sock.recv(65536):
+            answers += data
+        assert answers.count(b"HTTP/1.1 200") == whole.count(b"GET")
+        assert answers.count(b"HTTP/1.1 408") == 1
 
 
 SAMPLES = [
