@@ -1,6 +1,7 @@
 """What ``tierscope report`` may be told, and what it does with it."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def reported(recorded: Path, tmp_path: Path) -> Any:
-    """The report as JSON, made with some options."""
+@pytest.fixture(scope="module")
+def reported(recorded: Path) -> Any:
+    """The report as JSON, made with some options; the same options are asked once."""
 
+    @cache
     def report(*options: str) -> Any:
-        file = tmp_path / "r.json"
-        code = main(
-            ["report", str(recorded), "--out", str(tmp_path / "r.html"), "--json", str(file), *options]
-        )
-        assert code == 0
+        file = recorded.parent / "r.json"
+        page = recorded.parent / "r.html"
+        assert main(["report", str(recorded), "--out", str(page), "--json", str(file), *options]) == 0
         return json.loads(file.read_text())
 
     return report
