@@ -29,7 +29,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cut_ns: int | None = None
     """When the server dropped it, if it did (``cut_after_tokens``); ``done`` holds what had come by then."""
     lost_tokens: int = 0
-    """Tokens that were generated and not sent, because they came with the one that was too many."""
+    """Tokens that were generated and not sent: those of the event that was too many, and after it."""
 
     @property
     def job_id(self) -> int:
@@ -67,6 +67,7 @@ class _Cut:
     submitted_ns: int
     after_tokens: int
     tokens_per_event: int
+    one_by_one: bool
     token_ns: list[int] = field(default_factory=list)
     """Of tokens whose event was sent; the others are lost with it."""
     gathered_ns: list[int] = field(default_factory=list)
@@ -74,14 +75,17 @@ class _Cut:
 
     def grows(self, count: int, now_ns: int) -> bool:
         """Take in so many tokens more; whether that sends an event which is one too many."""
-        self.gathered_ns += [now_ns] * count
-        tokens = len(self.token_ns) + len(self.gathered_ns)
-        if len(self.gathered_ns) < self.tokens_per_event and tokens < self.job.output_tokens:
-            return False
-        if tokens > self.after_tokens:
-            return True
-        self.token_ns += self.gathered_ns
-        self.gathered_ns.clear()
+        sizes = [1] * count if self.one_by_one else [count]
+        for place, size in enumerate(sizes):
+            self.gathered_ns += [now_ns] * size
+            tokens = len(self.token_ns) + len(self.gathered_ns)
+            if len(self.gathered_ns) < self.tokens_per_event and tokens < self.job.output_tokens:
+                continue
+            if tokens > self.after_tokens:
+                self.gathered_ns += [now_ns] * (len(sizes) - place - 1)
+                return True
+            self.token_ns += self.gathered_ns
+            self.gathered_ns.clear()
         return False
 
     def finished(self, cut_ns: int) -> Finished:
@@ -134,17 +138,21 @@ class VirtualServer:
         *,
         cut_after_tokens: int | None = None,
         tokens_per_event: int = 1,
+        one_by_one: bool = False,
     ) -> None:
         """Hand a request to a tier at ``now_ns``, its arrival at the server.
 
         With ``cut_after_tokens`` it is dropped at the instant of the first event that would take it past so
-        many; an event gathers ``tokens_per_event`` tokens at least. Raises KeyError for an unknown tier and
-        ValueError for an instant that has passed, an id in use or a job that can never run.
+        many; an event gathers ``tokens_per_event`` tokens at least, and all that a step brings unless they
+        are handed on ``one_by_one``. Raises KeyError for an unknown tier and ValueError for an instant that
+        has passed, an id in use or a job that can never run.
         """
         engine_name = self.fleet.submit(tier_name, job, now_ns)
         self._tiers[job.id] = tier_name
         if cut_after_tokens is not None:
-            self._cuts[job.id] = _Cut(tier_name, engine_name, job, now_ns, cut_after_tokens, tokens_per_event)
+            self._cuts[job.id] = _Cut(
+                tier_name, engine_name, job, now_ns, cut_after_tokens, tokens_per_event, one_by_one
+            )
 
     def cancel(self, tier_name: str, job_id: int, now_ns: int) -> bool:
         """Drop a request, as when its client hangs up; False if it is not there any more."""

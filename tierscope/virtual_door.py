@@ -205,6 +205,7 @@ class Door:
             now_ns,
             cut_after_tokens=faults.strikes_at(breaks, answer.output_tokens) if breaks else None,
             tokens_per_event=self.config.wire.tokens_per_event,
+            one_by_one=smooths(self.config, tier),
         )
 
     def _blocks(self, tier_name: str, flight: Flight, answer: Answer) -> tuple[int, ...]:
@@ -224,6 +225,12 @@ class Door:
             )
         words = [word for message in (*flight.said, speech.said(answer)) for word in message.split()]
         return prefix_blocks.of_words(words, cache.block_tokens)
+
+
+def smooths(config: ServerConfig, tier: TierConfig) -> bool:
+    """Whether the engine that serves a tier hands the tokens of a step on one by one."""
+    speculation = engine_tier(config, tier).speculation
+    return speculation is not None and speculation.smoothed
 
 
 def named(request: Request, key: str) -> str | None:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from loadtest.plan import Network
 from mockserver import faults
 from mockserver.config import ServerConfig
-from mockserver.server_config import engine_tier
 from mockserver.speculation import smoothed
-from tierscope.virtual_door import Served
+from mockserver.virtual import Finished
+from tierscope.virtual_door import Served, smooths
 
 _SALT_NETWORK = 5
 SEVERED = ("cut", "reset")
@@ -33,24 +33,35 @@ class Events:
     """Tokens that each one brings."""
     reasoning: int
     """How many of the events are reasoning: the first ones."""
+    readable: int
+    """How many can be read: those before one that is garbage."""
     end_ns: int
 
 
 def sent(served: Served, config: ServerConfig) -> Events:
     """The events of a stream as they leave the server."""
     visit, finished = served.visit, served.finished
-    sent_ns, counts = moments(finished.done.token_ns)
-    speculation = engine_tier(config, visit.choice.tier).speculation
-    if speculation is not None and speculation.smoothed and len(sent_ns):
-        sent_ns = smoothed(sent_ns, counts)
+    if smooths(config, visit.choice.tier):
+        sent_ns, end_ns = _smoothed(finished, config.wire.tokens_per_event)
         counts = np.ones_like(sent_ns)
-        if finished.cut_ns is not None:
-            sent_ns = np.minimum(sent_ns, finished.cut_ns)
+    else:
+        sent_ns, counts = moments(finished.done.token_ns)
+        end_ns = finished.ended_ns
     sent_ns, counts = _gathered(sent_ns, counts, config.wire.tokens_per_event)
-    end_ns = int(sent_ns[-1]) if finished.cut_ns is None else finished.cut_ns
     if visit.struck.stall is not None:
         sent_ns, counts, end_ns = _stalled(served, sent_ns, counts, end_ns)
-    return _split(sent_ns, counts, visit.answer.reasoning_tokens, end_ns)
+    readable_tokens = _readable_tokens(served, counts)
+    return _split(sent_ns, counts, visit.answer.reasoning_tokens, readable_tokens, end_ns)
+
+
+def _smoothed(finished: Finished, per_event: int) -> tuple[Instants, int]:
+    """When each token leaves a server that spreads those of a step, and when the answer ends."""
+    token_ns, ended_ns = finished.done.token_ns, finished.ended_ns
+    whole_ns = smoothed(*moments(np.append(token_ns, [ended_ns] * finished.lost_tokens)))
+    last = len(whole_ns)
+    if finished.cut_ns is not None:  # it breaks off when the event that is too many would leave
+        last = min(len(token_ns) + per_event, finished.done.job.output_tokens)
+    return whole_ns[: len(token_ns)], int(whole_ns[last - 1])
 
 
 def moments(sorted_ns: Instants) -> tuple[Instants, Instants]:
@@ -97,18 +108,31 @@ def _stalled(
     return held, counts, max(end_ns, until_ns)
 
 
-def _split(sent_ns: Instants, counts: Instants, reasoning_tokens: int, end_ns: int) -> Events:
+def _readable_tokens(served: Served, counts: Instants) -> int:
+    """Tokens of the events that can be read: all, or those before one that is garbage."""
+    garbage, ends = served.visit.struck.garbage, np.cumsum(counts)
+    whole = int(ends[-1]) if len(ends) else 0
+    if garbage is None or broken_before_garbage(served):
+        return whole
+    strikes_at = faults.strikes_at(garbage, served.visit.answer.output_tokens)
+    events = int(np.searchsorted(ends, strikes_at, side="right"))
+    return int(ends[events - 1]) if events else 0
+
+
+def _split(
+    sent_ns: Instants, counts: Instants, reasoning_tokens: int, readable_tokens: int, end_ns: int
+) -> Events:
     """Make two events of one in which reasoning ends."""
     ends = np.cumsum(counts)
     place = int(np.searchsorted(ends, reasoning_tokens, side="left"))
-    if not reasoning_tokens or place == len(ends):
-        return Events(sent_ns, counts, len(ends) if reasoning_tokens else 0, end_ns)
-    over = int(ends[place]) - reasoning_tokens
-    if over:
+    reasoning = place + 1 if reasoning_tokens else 0
+    if place < len(ends) and 0 < reasoning_tokens < ends[place]:
+        over = int(ends[place]) - reasoning_tokens
         sent_ns = np.insert(sent_ns, place, sent_ns[place])
         counts = np.insert(counts, place, counts[place] - over)
         counts[place + 1] = over
-    return Events(sent_ns, counts, place + 1, end_ns)
+    readable = int(np.searchsorted(np.cumsum(counts), readable_tokens, side="right"))
+    return Events(sent_ns, counts, min(reasoning, len(counts)), readable, end_ns)
 
 
 def delivered(events: Events, network: Network, seed: int, index: int) -> tuple[Instants, int]:
@@ -128,12 +152,3 @@ def broken_before_garbage(served: Served) -> bool:
         return False
     total = served.visit.answer.output_tokens
     return faults.strikes_at(breaks, total) < faults.strikes_at(garbage, total)
-
-
-def readable(served: Served, events: Events) -> int:
-    """How many events are read: all, or those before one that cannot be."""
-    garbage = served.visit.struck.garbage
-    if garbage is None or broken_before_garbage(served):
-        return len(events.sent_ns)
-    strikes_at = faults.strikes_at(garbage, served.visit.answer.output_tokens)
-    return int(np.searchsorted(np.cumsum(events.tokens), strikes_at, side="right"))

@@ -3,7 +3,7 @@
 Where a response has words of its own, they are those of OpenAI's chat completions.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,9 +15,11 @@ from mockserver.ask import Quota
 from mockserver.config import ServerConfig
 from mockserver.stream import GARBAGE
 from tierscope.virtual_door import Flight, Refused, Served, named
-from tierscope.virtual_events import Events, broken_before_garbage, delivered, moments, readable, sent
+from tierscope.virtual_events import Events, broken_before_garbage, delivered, moments, sent
 
 _HUNG_UP = {"cut": "the server closed the connection", "reset": "Connection reset by peer"}
+Told = Literal["whole", "running", "nothing"]
+"""What usage was read: the one at the end, the last one beside an event, or none."""
 _STATUSES: dict[int, Outcome] = {429: "rate_limited", 503: "overloaded", 529: "overloaded"}
 
 
@@ -50,12 +52,11 @@ def _streamed(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord
     events = sent(served, config)
     seen_ns, end_ns = delivered(events, plan.network, plan.seed, flight.request.index)
     outcome, detail = _outcome(served)
-    kept = readable(served, events)
+    kept = events.readable
     seen_ns, tokens, reasoning = seen_ns[:kept], events.tokens[:kept], min(events.reasoning, kept)
-    running = config.wire.running_usage and kept > 0
-    told = running or (
-        outcome in ("ok", "truncated") and served.finished.cut_ns is None and not visit.struck.no_usage
-    )
+    wire, ended = config.wire, outcome in ("ok", "truncated") and served.finished.cut_ns is None
+    running = wire.running_usage and (kept > 0 or wire.role_first)
+    told: Told = "whole" if ended and not visit.struck.no_usage else "running" if running else "nothing"
     return RequestRecord(
         **_common(flight, config),
         **_usage(served, told=told, output_tokens=int(tokens.sum()), events=kept),
@@ -66,7 +67,7 @@ def _streamed(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord
         first_text_ns=int(seen_ns[reasoning]) if kept > reasoning else None,
         event_ns=seen_ns.tolist(),
         event_kinds=_kinds(reasoning, kept),
-        event_tokens=tokens.tolist() if running else None,
+        event_tokens=tokens.tolist() if running and kept else None,
         coalesced_events=kept - len(moments(seen_ns)[0]),
         status=200,
         finish_reason="length" if outcome == "ok" else None,
@@ -82,15 +83,15 @@ def _whole(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord:
     if struck.stall is not None:
         ended_ns += round(struck.stall.wait_s * 1e9)
     made_ns, tokens = moments(served.finished.done.token_ns)
-    body = Events(made_ns, tokens, 0, ended_ns)
+    body = Events(made_ns, tokens, 0, 0, ended_ns)
     end_ns = delivered(body, plan.network, plan.seed, visit.flight.request.index)[1]
     outcome: Outcome = "ok"
     breaks, detail = struck.breaks, ""
     if breaks is not None and breaks.kind in _HUNG_UP:
         outcome, detail = "truncated", f"{_HUNG_UP[breaks.kind]} inside the response"
     elif struck.garbage is not None:
-        outcome, detail = "stream_error", "unreadable response"
-    told = outcome == "ok" and not struck.no_usage
+        outcome, detail = "stream_error", f"unreadable response: {_GARBAGE_ERROR}"
+    told: Told = "whole" if outcome == "ok" and not struck.no_usage else "nothing"
     return RequestRecord(
         **_common(visit.flight, config),
         **_usage(served, told=told, output_tokens=int(tokens.sum()), events=0),
@@ -125,18 +126,16 @@ def _kinds(reasoning: int, events: int) -> list[tuple[EventKind, int]]:
     return [(kind, count) for kind, count in runs if count]
 
 
-def _usage(served: Served, *, told: bool, output_tokens: int, events: int) -> dict[str, Any]:
+def _usage(served: Served, *, told: Told, output_tokens: int, events: int) -> dict[str, Any]:
     """Counts of tokens: the server's where it tells them, else what can be seen."""
-    if not told:
+    if told == "nothing":
         return {"output_tokens": events or None, "tokens_source": "events" if events else None}
     prompt, cached = served.visit.flight.prompt_words, served.finished.done.cached_tokens
-    return {
-        "prompt_tokens": prompt,
-        "cached_tokens": cached,
-        "cache_write_tokens": (prompt - cached or None) if served.caches else None,
-        "output_tokens": output_tokens,
-        "tokens_source": "usage",
-    }
+    found = {"prompt_tokens": prompt, "output_tokens": output_tokens, "tokens_source": "usage"}
+    if told == "whole":
+        found["cached_tokens"] = cached
+        found["cache_write_tokens"] = (prompt - cached or None) if served.caches else None
+    return found
 
 
 def _echo(served: Served) -> str | None:

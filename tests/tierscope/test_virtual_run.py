@@ -17,7 +17,7 @@ from mockserver import config as server_config
 from mockserver.config import ServerConfig
 from mockserver.job import StepDone
 from mockserver.tier_config import PrefixCache, RateLimits, Speculation
-from mockserver.wire_config import Fault, Wire
+from mockserver.wire_config import Fault, FaultKind, Wire
 from tests.mockserver.served import served
 from tierscope.simulate import simulate
 from tierscope.typedtoml import parse
@@ -31,15 +31,17 @@ chip = "H100"
 model = "Llama-3.1-8B"
 layer_overhead_s = 0.0
 [wire]
-tokens_per_event = 3
+tokens_per_event = 2
 reasoning_ratio = 0.34
 [[tiers]]
 name = "standard"
 service_tiers = ["default"]
 prefix_cache = { block_tokens = 8 }
+speculation = { draft_tokens = 3, acceptance_ratio = 0.6 }
 [[tiers]]
 name = "fast"
 service_tiers = ["priority"]
+speculation = { draft_tokens = 3, acceptance_ratio = 0.6, smoothed = true }
 echo = "requested"
 downgrade_to = "standard"
 downgrade_ratio = 0.4
@@ -301,3 +303,59 @@ def test_a_traces_ids_stand_for_its_words(monkeypatch: pytest.MonkeyPatch) -> No
     by_words = list(simulate(plan, config, open_source(plan, folder=TRACES)))
     assert by_ids == by_words
     assert sum(r.cached_tokens or 0 for r in by_ids) > 10_000
+
+
+def test_a_server_that_smooths_breaks_off_after_exactly_as_many_tokens_as_it_may_send() -> None:
+    speculation = Speculation(acceptance_ratio=0.9, smoothed=True)
+    fault = Fault(kind="stream_error", after_tokens=7)
+    sound = run(one_tier(speculation=speculation))[0]
+    broken = run(one_tier(speculation=speculation, faults=(fault,)))[0]
+    assert broken.event_ns == sound.event_ns[:7]
+    assert (broken.outcome, broken.ended_ns) == ("stream_error", sound.event_ns[7])
+
+
+@pytest.mark.parametrize(
+    ("running", "known"), [(True, (100, None, 4, "usage")), (False, (None, None, 4, "events"))]
+)
+def test_of_what_broke_off_only_running_usage_and_events_are_known(
+    running: bool, known: tuple[object, ...]
+) -> None:
+    fault = Fault(kind="cut", after_tokens=4)
+    record = run(one_tier(faults=(fault,), wire=Wire(running_usage=running)))[0]
+    assert (record.prompt_tokens, record.cached_tokens, record.output_tokens, record.tokens_source) == known
+    assert (record.outcome, record.finish_reason, len(record.event_ns)) == ("truncated", None, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "output_tokens"),
+    [
+        ("cut", "truncated", None),
+        ("garbage", "stream_error", None),
+        ("stream_error", "ok", 21),  # there is no stream to put it into
+        ("no_usage", "ok", None),
+        ("no_end", "ok", 21),
+        ("stall", "ok", 21),
+    ],
+)
+def test_faults_of_an_answer_in_one_piece(kind: FaultKind, outcome: str, output_tokens: int | None) -> None:
+    def whole(*faults: Fault) -> RequestRecord:
+        plan = plans.parse(PLAN_OF_ONE, where="plan")
+        return next(iter(simulate(plan, one_tier(faults=faults))))
+
+    sound, struck = whole(), whole(Fault(kind=kind, wait_s=0.5))
+    assert (struck.outcome, struck.output_tokens, struck.streamed) == (outcome, output_tokens, False)
+    assert struck.ended_ns - sound.ended_ns == (500_000_000 if kind == "stall" else 0)
+
+
+PLAN_OF_ONE = """
+name = "one"
+network = { jitter_s = 0.0 }
+[workload]
+prompt_tokens = [100]
+output_tokens = 21
+stream = false
+[[stages]]
+name = "s"
+requests = 1
+arrivals = { kind = "closed", streams = 1 }
+"""
