@@ -110,6 +110,7 @@ class Asking:
             wire=wire,
             struck=taken.struck,
             chunks=taken.http.chunks,
+            on_break=lambda: self._drop(taken),
             on_over=on_over,
         )
 
@@ -120,10 +121,13 @@ class Asking:
         taken.job_ids = self._dispatch.submit(taken.placed, response)
         response.begin(lambda: self._headers(taken))
 
+    def _drop(self, taken: Taken) -> None:
+        self._dispatch.drop(taken.placed.tier.name, taken.job_ids)
+
     def _over(self, taken: Taken, answering: Answering, how: How) -> None:
         """A response has ended: give back what it did not use, count it, and go on with the connection."""
         placed = taken.placed
-        self._dispatch.drop(placed.tier.name, taken.job_ids)
+        self._drop(taken)
         generated = answering.total_tokens if answering.over else answering.generated_tokens
         self._desk.settle(placed, generated, self._clock.now_ns(), cached_tokens=answering.cached_tokens)
         for answer in placed.answers:

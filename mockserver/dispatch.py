@@ -78,14 +78,11 @@ class Dispatch:
             self.clock.submit(placed.tier.name, job)
         return ids
 
-    def drop(self, tier_name: str, ids: list[int]) -> int:
-        """Cancel those jobs that have not ended; returns how many."""
-        dropped = 0
+    def drop(self, tier_name: str, ids: list[int]) -> None:
+        """Cancel those jobs that have not ended."""
         for job_id in ids:
             if self._entries.pop(job_id, None) is not None:
                 self.clock.cancel(tier_name, job_id)
-                dropped += 1
-        return dropped
 
     def _on_steps(self, steps: Steps) -> None:
         several = len(steps) > 1 and len({name for name, _ in steps}) < len(steps)

@@ -41,7 +41,8 @@ class RequestFramer:
         """Whether a request has begun that is not whole."""
         self.wants_continue = False
         """Whether the client waits for leave to send its body (``Expect: 100-continue``)."""
-        self.path, self.headers = "", {}
+        self.path = ""
+        self.headers: dict[str, str] = {}
         """Of the request that has begun, as far as they have come."""
         self._max_body_bytes = max_body_bytes
         self._parser = httptools.HttpRequestParser(self)
@@ -74,7 +75,7 @@ class RequestFramer:
     def on_message_begin(self) -> None:
         """Called by httptools, as all that follow."""
         self.begun, self.wants_continue, self.path = True, False, ""
-        self.headers: dict[str, str] = {}
+        self.headers = {}
         self._url = b""
         self._parts: list[bytes] = []
         self._head_bytes = self._unfinished_bytes = self._body_bytes = 0

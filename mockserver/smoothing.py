@@ -5,6 +5,7 @@ of the time since the stream's step before; what is left when the next step ends
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from mockserver.job import Finished, StepDone
@@ -57,7 +58,7 @@ class Smoothing:
                 groups[at_ns].append(_end(*entry, finished))
         for at_ns in sorted(groups):
             self._due.append(groups[at_ns])
-            self._call_at(at_ns, lambda group=groups[at_ns]: _run(group))
+            self._call_at(at_ns, partial(_run, groups[at_ns]))
 
     def forget(self, job_id: int) -> None:
         """A job was cancelled."""

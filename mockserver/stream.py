@@ -7,6 +7,8 @@ Rules for whoever edits this file:
 3. A stream that nothing befalls takes the short way in ``tokens``: it is gone sixty thousand times a second.
 """
 
+from collections.abc import Callable
+
 from mockserver import faults
 from mockserver.answering import Answering
 from mockserver.ask import Voice
@@ -34,10 +36,12 @@ class Streamed:
         wire: Wire,
         struck: Struck,
         chunks: bool,
+        on_break: Callable[[], None],
         on_over: OnOver,
     ) -> None:
         self.answering = answering
         self._voice, self._struck, self._on_over, self._timing = voice, struck, on_over, timing
+        self._on_break = on_break  # a fault ends it: its jobs need not go on while what was sent drips out
         self._connection, self._write, self._say = connection, connection.write, voice.tokens
         self._outlet = Outlet(
             connection,
@@ -89,18 +93,15 @@ class Streamed:
             self._opened = True
             self._outlet.send(self._voice.opening(self.answering.usage()))
         gathered = self._gathered[place] = self._gathered[place] + count
-        if gathered >= self._per_event:
-            self._event(place)
-        self._short = not self._ended and self._per_event == 1 and not self._strikes and self._outlet.plain
+        if gathered >= self._per_event and self._event(place):
+            self._short = self._per_event == 1 and not self._strikes and self._outlet.plain
 
     def finished(self, place: int, job: Finished) -> None:
         """An answer has all its tokens."""
         if self._ended:
             return
         self.answering.finished(job)
-        if self._gathered[place]:
-            self._event(place)
-        if self._ended:
+        if self._gathered[place] and not self._event(place):
             return
         with_end = not self._struck.no_end
         data = self._voice.choice_end(place) if with_end else b""
@@ -117,15 +118,16 @@ class Streamed:
         self._outlet.drop_pause()
         self._tell("gone")
 
-    def _event(self, place: int) -> None:
-        """Send what is gathered of an answer, after whatever strikes before it."""
+    def _event(self, place: int) -> bool:
+        """Send what is gathered of an answer, after whatever strikes before it; False if that was the end."""
         count, self._gathered[place] = self._gathered[place], 0
         while self._strikes and self._sent_tokens + count > self._strikes[0][0]:
             self._strike(self._strikes.pop(0)[1])
             if self._ended:
-                return
+                return False
         self._sent_tokens += count
         self._outlet.send(self._say(place, count))
+        return True
 
     def _strike(self, fault: Fault) -> None:
         if fault.kind == "stall":
@@ -133,6 +135,7 @@ class Streamed:
         elif fault.kind == "garbage":
             self._outlet.send(GARBAGE)
         elif fault.kind == "stream_error":
+            self._on_break()
             self._end(self._voice.error(faults.refusal(fault)), "broken")
         else:
             self._stop()

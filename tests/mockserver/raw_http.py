@@ -8,6 +8,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from prometheus_client.parser import text_string_to_metric_families
+
 
 @dataclass
 class Exchange:
@@ -57,6 +59,19 @@ def post(url: str, path: str, asked: dict[str, Any], *, more: str = "") -> Excha
     with connect(url) as sock:
         sock.sendall(request(path, json.dumps(asked).encode(), more=more))
         return read(sock)
+
+
+def metrics(url: str) -> dict[str, float]:
+    """Samples by name; of several, the sum."""
+    with connect(url) as sock:
+        sock.sendall(request("/metrics", b"", method="GET"))
+        page = read(sock).body.decode()
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            name = f"{sample.name} {sample.labels.get('finished_reason', '')}".strip()
+            found[name] = found.get(name, 0.0) + sample.value
+    return found
 
 
 def read(sock: socket.socket) -> Exchange:

@@ -199,3 +199,16 @@ def test_a_run_under_faults_is_reproduced_from_its_seed() -> None:
             assert one.ended == kind
             assert ("content-encoding" in one.headers) is due.gzip or one.ended == "reset"
     assert len({one.ended for one, _ in first}) == 3
+
+
+@pytest.mark.parametrize("kind", ["stream_error", "cut", "reset"])
+def test_what_breaks_off_frees_its_place_at_once_however_slowly_it_drips(kind: FaultKind) -> None:
+    profile = (Fault(kind=kind, after_tokens=2), Fault(kind="drip", wait_s=0.5))
+    with served(faulty(*profile)) as url, raw_http.connect(url) as sock:
+        sock.sendall(raw_http.request(CHAT, json.dumps(ask(stream=True, max_tokens=10_000)).encode()))
+        for _ in range(100):
+            told = raw_http.metrics(url)
+            if told["vllm:generation_tokens_total"] > 2 and told["vllm:num_requests_running"] == 0:
+                break
+        assert 2 < told["vllm:generation_tokens_total"] < 100
+        assert told["vllm:num_requests_running"] == 0

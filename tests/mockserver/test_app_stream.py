@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from mockserver import config, connection
 from mockserver.config import ServerConfig
@@ -160,24 +159,11 @@ def test_a_host_that_is_late_writes_several_steps_together_and_loses_nothing(
     monkeypatch.setattr(Timer, "set", lambda timer, at_ns: in_time(timer, at_ns + 60_000_000))
     with served(profile()) as url:
         late = raw_http.post(url, CHAT, asked)
-        told = metrics(url)
+        told = raw_http.metrics(url)
     assert deltas(late) == deltas(plain)
     assert len(late.chunks) == len(plain.chunks)
     assert len(late.read_s) < len(plain.read_s) / 3
     assert told["mockserver_lag_seconds_sum"] / told["mockserver_lag_seconds_count"] > 0.02
-
-
-def metrics(url: str) -> dict[str, float]:
-    """Samples by name; of several, the sum."""
-    with raw_http.connect(url) as sock:
-        sock.sendall(raw_http.request("/metrics", b"", method="GET"))
-        page = raw_http.read(sock).body.decode()
-    found: dict[str, float] = {}
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            name = f"{sample.name} {sample.labels.get('finished_reason', '')}".strip()
-            found[name] = found.get(name, 0.0) + sample.value
-    return found
 
 
 def test_who_hangs_up_while_a_limit_holds_it_never_comes_to_an_engine() -> None:
@@ -186,11 +172,11 @@ def test_who_hangs_up_while_a_limit_holds_it_never_comes_to_an_engine() -> None:
         assert raw_http.post(url, CHAT, ask(max_tokens=1)).status == 200
         with raw_http.connect(url) as sock:
             sock.sendall(raw_http.request(CHAT, json.dumps(ask(max_tokens=1, stream=True)).encode()))
-            assert metrics(url)["vllm:request_success_total abort"] == 0
+            assert raw_http.metrics(url)["vllm:request_success_total abort"] == 0
         ended = 0.0
         for _ in range(200):
-            if ended := metrics(url)["vllm:request_success_total abort"]:
+            if ended := raw_http.metrics(url)["vllm:request_success_total abort"]:
                 break
         time.sleep(1.0)  # past the instant at which it would have been let in
         assert ended == 1
-        assert metrics(url)["vllm:prompt_tokens_total"] == 3
+        assert raw_http.metrics(url)["vllm:prompt_tokens_total"] == 3
