@@ -54,15 +54,21 @@ def plan_capacity(
         print(f"  {count} replicas: {goodput(service)}", flush=True)
         return service
 
-    tried = search(try_out, goal, low, high)
-    print(table(tried, goal, config, chosen))
+    _conclude(search(try_out, goal, low, high), goal, high, offered, config, chosen)
+
+
+def _conclude(
+    tried: list[Service], goal: Goal, high: int, offered: Offered, config: ServerConfig, tier: TierConfig
+) -> None:
+    """Print what was tried and what is enough; raises RunFailedError if nothing is."""
+    print(table(tried, goal, config, tier))
     best = next((service for service in tried if _reaches(service, goal)), None)
     if best is None:
         raise RunFailedError(
-            f"--replicas: not even {high} keep the promise to {goodput_ratio:.1%} of the requests"
+            f"--replicas: not even {high} keep the promise to {goal.goodput_ratio:.1%} of the requests"
         )
-    print(f"{best.replicas} replicas of {chosen.name} are enough")
-    for line in costs(best, offered, config, chosen):
+    print(f"{best.replicas} replicas of {tier.name} are enough")
+    for line in costs(best, offered, config, tier):
         print(line)
 
 
