@@ -68,7 +68,7 @@ def goodput(service: Service) -> str:
 
 def _chip_hours(service: Service, config: ServerConfig, tier: TierConfig) -> tuple[float, float | None]:
     deployment = server_config.deployment_of(config, tier)
-    hours = deployment.chips * service.replicas * service.span_s / _HOUR_S
+    hours = deployment.all_chips * service.replicas * service.span_s / _HOUR_S
     price = deployment.usd_per_chip_hour
     return hours, None if price is None else hours * price
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from mockserver import config as server_config
 from mockserver.offered import Goal, Offered, Service, serve
 from tests.test_end_to_end import tierscope
 from tierscope.capacity import plan_capacity, search
+from tierscope.capacity_table import costs, table
 from tierscope.errors import BadInputError, RunFailedError
 
 GOAL = Goal(ttft_s=1.0, tpot_s=0.1, goodput_ratio=0.9)
@@ -195,3 +197,16 @@ def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[st
     for told in (said, lines):  # figures move with the profile's law, words do not
         told[:] = [re.sub(r"[<\d.,%]+|\s+", " ", line).strip() for line in told]
     assert set(said) == set(lines[2:])
+
+
+def test_chips_of_all_stages_and_replicas_are_paid_for() -> None:
+    loaded = server_config.load("h100-70b")
+    deployment = msgspec.structs.replace(loaded.deployment, chips=4, pipeline_stages=2, usd_per_chip_hour=2.5)
+    config = msgspec.structs.replace(loaded, deployment=deployment)
+    times_s = np.full(100, 0.5)
+    service = Service(3, times_s, times_s, 0, 0, False, 7200.0, 0.5, 1.0, 0)  # two hours
+    row = table([service], GOAL, config, config.tiers[0]).splitlines()[1].split()
+    assert row[-2:] == ["48.0", "120.00"]
+    what = Offered(np.arange(100), np.full(100, 10), np.full(100, 1728))
+    told = list(costs(service, what, config, config.tiers[0]))
+    assert told[0] == "1000000 chip-seconds per million output tokens, $694.44"
