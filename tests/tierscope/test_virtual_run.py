@@ -97,7 +97,7 @@ name = "odd"
 body = { service_tier = "no-such-tier" }
 [[stages]]
 name = "s"
-requests = 90
+requests = 72
 arrivals = { kind = "closed", streams = 1 }
 """
 
@@ -269,7 +269,7 @@ arrivals = { kind = "closed", streams = 2 }
 
 def test_all_steps_of_the_server_are_told_with_their_engines_names() -> None:
     seen = list[tuple[str, StepDone]]()
-    plan = plans.parse(PLAN.replace("requests = 90", "requests = 6"), where="plan")
+    plan = plans.parse(PLAN.replace("requests = 72", "requests = 6"), where="plan")
     config = server_config.load("fast-tier")
     done = list(simulate(plan, config, on_step=lambda name, step: seen.append((name, step))))
     finished = Counter(name for name, step in seen for _ in step.finished)
