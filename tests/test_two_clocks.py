@@ -40,8 +40,8 @@ class Played:
     lags_ns: list[int] = field(default_factory=list)
 
 
-async def play(server_config: ServerConfig, *, seed: int, hold_up_s: float) -> Played:
-    """Submit and cancel at odd moments for about a second, with the event loop held up now and then."""
+async def play(server_config: ServerConfig, *, seed: int, hold_up_s: float, requests: int = 40) -> Played:
+    """Submit and cancel at odd moments for a while, with the event loop held up now and then."""
     fleet = Fleet(server_config)
     rng, played = random.Random(seed), Played(steps={name: [] for name in fleet.engines})
 
@@ -52,7 +52,7 @@ async def play(server_config: ServerConfig, *, seed: int, hold_up_s: float) -> P
 
     clock = RealTime(fleet, on_steps)
     clock.start()
-    for number in range(40):
+    for number in range(requests):
         tier_name = rng.choice(server_config.tiers).name
         blocks = tuple(range(rng.randint(0, 3)))
         job = Job(number, rng.choice([50, 700, 9000]), rng.randint(1, 20), blocks=blocks)
@@ -105,10 +105,10 @@ def test_a_real_time_run_replayed_in_virtual_time_gives_the_same_events(
 
 
 def test_no_step_is_handed_over_before_it_has_ended() -> None:
-    played = asyncio.run(play(PLAIN, seed=3, hold_up_s=0.0))
+    played = asyncio.run(play(PLAIN, seed=3, hold_up_s=0.0, requests=20))
     assert min(played.lags_ns) >= 0
 
 
 def test_being_held_up_shows_in_the_lag() -> None:
-    played = asyncio.run(play(PLAIN, seed=4, hold_up_s=0.05))
+    played = asyncio.run(play(PLAIN, seed=4, hold_up_s=0.05, requests=20))
     assert max(played.lags_ns) > 20_000_000

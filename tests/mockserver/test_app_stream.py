@@ -74,7 +74,7 @@ def test_speculation_brings_several_tokens_in_one_event_and_smoothed_one_by_one(
 
 
 def test_only_anthropic_pings_and_it_goes_on_while_nothing_else_comes() -> None:
-    with served(profile(wire=Wire(ping_s=0.05), batching="static", batch_wait_s=0.4)) as url:
+    with served(profile(wire=Wire(ping_s=0.04), batching="static", batch_wait_s=0.25)) as url:
         found = raw_http.post(url, "/v1/messages", ask(max_tokens=2, stream=True), more=HEADERS)
         chat = raw_http.post(url, CHAT, ask(max_tokens=2, stream=True))
     assert found.body.count(b"event: ping") >= 4
@@ -167,7 +167,7 @@ def test_a_host_that_is_late_writes_several_steps_together_and_loses_nothing(
 
 
 def test_who_hangs_up_while_a_limit_holds_it_never_comes_to_an_engine() -> None:
-    limits = RateLimits(requests_per_min=60.0, burst_s=1.0, over="queue")
+    limits = RateLimits(requests_per_min=120.0, burst_s=0.5, over="queue")
     with served(profile(limits=limits)) as url:
         assert raw_http.post(url, CHAT, ask(max_tokens=1)).status == 200
         with raw_http.connect(url) as sock:
@@ -177,6 +177,6 @@ def test_who_hangs_up_while_a_limit_holds_it_never_comes_to_an_engine() -> None:
         for _ in range(200):
             if ended := raw_http.metrics(url)["vllm:request_success_total abort"]:
                 break
-        time.sleep(1.0)  # past the instant at which it would have been let in
+        time.sleep(0.5)  # past the instant at which it would have been let in
         assert ended == 1
         assert raw_http.metrics(url)["vllm:prompt_tokens_total"] == 3

@@ -4,7 +4,7 @@ import dataclasses
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mockserver import faults
@@ -25,6 +25,7 @@ def strikes(profile: tuple[Fault, ...], *, seed: int = 1, tier: str = "a", count
     return [struck(profile, seed=seed, number=n, tier=tier, arrived_ns=n * 10**9) for n in range(count)]
 
 
+@settings(max_examples=40)
 @given(profile=st.lists(FAULTS, max_size=6).map(tuple), seed=st.integers(0, 2**63 - 1))
 def test_the_same_seed_strikes_the_same_requests_in_any_order(profile: tuple[Fault, ...], seed: int) -> None:
     forward = strikes(profile, seed=seed, count=20)
@@ -34,6 +35,7 @@ def test_the_same_seed_strikes_the_same_requests_in_any_order(profile: tuple[Fau
     assert forward == backward[::-1]
 
 
+@settings(max_examples=40)
 @given(profile=st.lists(FAULTS, max_size=5).map(tuple), added=FAULTS)
 def test_a_fault_added_at_the_end_changes_none_before_it(profile: tuple[Fault, ...], added: Fault) -> None:
     before, after = strikes(profile, count=20), strikes((*profile, added), count=20)

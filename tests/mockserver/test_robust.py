@@ -18,7 +18,7 @@ from tests.mockserver import raw_http
 from tests.mockserver.served import served
 from tests.mockserver.test_app import ANTHROPIC, APIS, CHAT, ask, ask_of
 
-SHORT_S = 0.4
+SHORT_S = 0.25
 HEADERS = "".join(f"{name}: {value}\r\n" for name, value in ANTHROPIC.items())
 
 
@@ -132,7 +132,7 @@ def test_a_body_that_drips_is_refused_in_time_however_lively_it_is() -> None:
 
 
 def test_a_thousand_silent_clients_stop_nobody_and_are_closed() -> None:
-    with served(impatient(body_timeout_s=2.0)) as url:
+    with served(impatient(body_timeout_s=1.2)) as url:
         silent = [raw_http.connect(url) for _ in range(1000)]
         for sock in silent[:300]:
             sock.sendall(b"POST /v1/ch")
