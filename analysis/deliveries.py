@@ -32,6 +32,13 @@ class Gaps:
         values, offsets = ragged.take(self.offsets, keep)
         return Gaps(self.gap_ns[values], self.begin_ns[values], self.tokens[values], offsets)
 
+    def of_only(self, told: Bools) -> "Gaps":
+        """The same rows, empty where ``told`` is false."""
+        counts = np.diff(self.offsets)
+        values = np.repeat(told, counts)
+        offsets = ragged.offsets_of(np.where(told, counts, 0))
+        return Gaps(self.gap_ns[values], self.begin_ns[values], self.tokens[values], offsets)
+
 
 def gaps(requests: Requests, *, together_ns: int = 0) -> Gaps:
     """Gaps between deliveries; an event at most ``together_ns`` after another belongs to its delivery."""

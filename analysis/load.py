@@ -10,7 +10,8 @@ from analysis import deliveries, table
 from analysis.deliveries import Gaps
 from analysis.latency import with_latencies
 from analysis.lengths import with_classes
-from analysis.ragged import Ints
+from analysis.ragged import Bools, Ints
+from analysis.sources.source import Source
 from analysis.steps import with_steps
 from analysis.table import Requests
 from loadtest import parquet, records
@@ -25,7 +26,8 @@ class Loaded:
     """Run folders read back: one table of all requests, in order of sending within each run.
 
     ``step_gaps`` are the gaps between deliveries as steps made them, ``token_gaps`` as inter-token latency
-    counts them; row i of both is the same request. ``notes`` says what could not be read.
+    counts them; row i of both is the same request. ``notes`` says what could not be read. ``sources`` are
+    those of files that other tools made, none for run folders; ``apart`` says why tiers cannot be compared.
     """
 
     folders: tuple[Path, ...]
@@ -34,6 +36,8 @@ class Loaded:
     step_gaps: Gaps
     token_gaps: Gaps
     notes: list[str]
+    sources: tuple[Source, ...] = ()
+    apart: str | None = None
 
 
 def load(folders: Sequence[Path]) -> Loaded:
@@ -65,16 +69,39 @@ def load(folders: Sequence[Path]) -> Loaded:
 
 
 def from_requests(
-    folders: Sequence[Path], infos: Sequence[RunInfo], requests: Requests, notes: list[str]
+    folders: Sequence[Path],
+    infos: Sequence[RunInfo],
+    requests: Requests,
+    notes: list[str],
+    *,
+    gaps_told: Bools | None = None,
+    sources: tuple[Source, ...] = (),
+    apart: str | None = None,
 ) -> Loaded:
-    """Put requests in order and derive what all answers need."""
-    requests, jumped = requests.in_order(_order(requests)).with_ordered_events()
+    """Put requests in order and derive what all answers need.
+
+    ``gaps_told`` is false for requests of which only the first and the last token are known: they have a mean
+    time per token and no gap.
+    """
+    order = _order(requests)
+    requests, jumped = requests.in_order(order).with_ordered_events()
     if jumped:
         notes = [*notes, f"the clock jumped back within {jumped} requests; their gaps there are taken as 0"]
     requests = with_classes(with_latencies(requests), infos)
     step_gaps = deliveries.gaps(requests, together_ns=deliveries.STEP_NS)
     token_gaps = deliveries.gaps(requests)
-    return Loaded(tuple(folders), tuple(infos), with_steps(requests, step_gaps), step_gaps, token_gaps, notes)
+    if gaps_told is not None:
+        step_gaps, token_gaps = (gaps.of_only(gaps_told[order]) for gaps in (step_gaps, token_gaps))
+    return Loaded(
+        tuple(folders),
+        tuple(infos),
+        with_steps(requests, step_gaps),
+        step_gaps,
+        token_gaps,
+        notes,
+        sources,
+        apart,
+    )
 
 
 def _read(folder: Path, number: int) -> tuple[RunInfo, Requests, list[str]]:

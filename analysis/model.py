@@ -48,7 +48,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     run_id: str
     folder: str
     plan: str
-    seed: int
+    seed: int | None
+    """Null where another tool ran it."""
     url: str
     model: str
     api: str

@@ -41,10 +41,14 @@ def fit(arm: Arm) -> TtftLaw | str:
 
 def describe(arm: Arm, law: TtftLaw | str) -> PrefillFit:
     """The fit as the report holds it; all null, with the reason, where there is none."""
-    count = len(arm.good)
+    return describe_law(arm.tier, len(arm.good), law)
+
+
+def describe_law(tier: str, count: int, law: TtftLaw | str) -> PrefillFit:
+    """The same of a law that was fitted on ``count`` requests of a tier, wherever they were kept."""
     if isinstance(law, str):
         return PrefillFit(
-            tier=arm.tier,
+            tier=tier,
             requests=count,
             n_low_tokens=None,
             n_high_tokens=None,
@@ -64,7 +68,7 @@ def describe(arm: Arm, law: TtftLaw | str) -> PrefillFit:
     curved = math.isfinite(law.bend_error_s)
     queue_seen = law.queued_ratio * count >= FEWEST_QUEUED
     return PrefillFit(
-        tier=arm.tier,
+        tier=tier,
         requests=count,
         n_low_tokens=law.n_low,
         n_high_tokens=law.n_high,

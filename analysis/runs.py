@@ -3,6 +3,7 @@
 import shlex
 from pathlib import Path
 
+from analysis import intervals
 from analysis.load import Loaded
 from analysis.model import RunSummary
 from analysis.ragged import Bools
@@ -25,18 +26,18 @@ def summarise_runs(loaded: Loaded, measured: Bools) -> list[RunSummary]:
                 run_id=info.run_id,
                 folder=str(folder),
                 plan=info.plan.name,
-                seed=info.plan.seed,
+                seed=None if loaded.sources else info.plan.seed,
                 url=info.target.url,
                 model=info.target.model,
                 api=info.target.api,
                 status=info.status,
                 status_detail=info.status_detail,
                 simulated=info.simulated,
-                started_unix_s=info.started_unix_s,
+                started_unix_s=intervals.finite(info.started_unix_s),
                 duration_s=_duration_s(info, float(ended[mine].max()) if mine.any() else None),
                 requests=int(mine.sum()),
                 measured_requests=int((mine & measured).sum()),
-                repeat_command=repeat_command(info),
+                repeat_command="" if loaded.sources else repeat_command(info),
                 environment=dict(info.environment),
             )
         )

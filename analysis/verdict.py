@@ -46,7 +46,7 @@ def compare(
     )
     prefill_test = _prefill_test(laws, prefill_margin, names, significance)
     per_tier = min(len(arm.good) for arm in arms)
-    conclusion = _CONCLUSIONS.get((decode_test.answer, prefill_test.answer), "inconclusive")
+    conclusion = conclude(decode_test, prefill_test)
     more = None
     if conclusion != "inconclusive" or not _hopeless(refusal, laws):
         more = more_requests(
@@ -58,7 +58,7 @@ def compare(
         )
     return Verdict(
         conclusion=conclusion,
-        sentence=_sentence(conclusion, decode_test, prefill_test, names, more),
+        sentence=sentence(conclusion, decode_test, prefill_test, names, more),
         baseline_tier=names[0],
         compared_tier=names[1],
         decode=decode_test,
@@ -174,13 +174,19 @@ def _prefill_test(
     return prefill.compare(baseline, compared, margin=margin, names=names, significance=significance)
 
 
-def _sentence(
+def conclude(decode_test: DecodeTest, prefill_test: PrefillTest) -> Conclusion:
+    """Join the answers of both tests into one of five."""
+    return _CONCLUSIONS.get((decode_test.answer, prefill_test.answer), "inconclusive")
+
+
+def sentence(
     conclusion: Conclusion,
     decode_test: DecodeTest,
     prefill_test: PrefillTest,
     names: tuple[str, str],
     more: int | None,
 ) -> str:
+    """Say a conclusion with its ratios; ``more`` is how many more requests per tier would settle it."""
     baseline, compared = names
     decodes = numbers.estimate(decode_test.speed_ratio, numbers.RATIO)
     prefills = numbers.estimate(prefill_test.speed_ratio, numbers.RATIO)

@@ -187,7 +187,22 @@ def run(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of one target.")],
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="INPUT...",
+            help="Run folders of one target; or files of other tools, a summary or a /metrics page "
+            "(docs/sources.md), each FILE or TIER=FILE.",
+        ),
+    ] = None,
+    prometheus: Annotated[
+        str | None, typer.Option(metavar="URL", help="Ask a Prometheus server instead, http://HOST:PORT.")
+    ] = None,
+    run: Annotated[str | None, typer.Option("--run", help="For --prometheus: id of the run.")] = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", help="For --prometheus: unix seconds or ISO 8601.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="For --prometheus: the same; default: now.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="HTML file; default: report.html in the run.")
     ] = None,
@@ -240,10 +255,11 @@ def report(
 
     Example: tierscope report runs/ab-20260101-120000 --hardware fast-tier
     """
-    from tierscope.report import report_runs
+    from tierscope.report import question, report_runs
 
     paths = report_runs(
-        runs,
+        runs or [],
+        asked=question(prometheus, run, begin, end),
         html=out,
         json=json,
         md=md,

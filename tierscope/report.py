@@ -1,12 +1,13 @@
-"""``tierscope report``: run folders in, a page and a few plain lines out."""
+"""``tierscope report``: run folders or other tools' files in, a page and a few plain lines out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadtest.records import LINES_FILES, PARQUET_FILE, RUN_FILE
 from tierscope import typedtoml
-from tierscope.errors import BadInputError
+from tierscope.errors import BadInputError, ToldError
 
 _OWN_LAW_ERROR = 0.05
 """Of ln step, where the server is the mock: its noise, and own requests longer than the hidden ones."""
@@ -14,12 +15,15 @@ _OWN_LAW_ERROR = 0.05
 _LEAST_PROFIT_RATIO = 0.01
 
 if TYPE_CHECKING:
+    from analysis.model import Report
+    from analysis.sources.prometheus import Question
     from mockserver.hardware import Deployment
 
 
 def report_runs(
     runs: Sequence[Path],
     *,
+    asked: "Question | None" = None,
     html: Path | None,
     json: Path | None,
     md: Path | None,
@@ -33,18 +37,30 @@ def report_runs(
     law_error: float | None = None,
     profit_ratios: tuple[float, float] | None = None,
 ) -> list[Path]:
-    """Analyse run folders, write the report's files, print the verdict; returns where they are.
+    """Analyse what was recorded, write the report's files, print the verdict; returns where they are.
 
-    ``margin`` is that of prefill; None leaves what the analysis, or a shipped ``hardware``, has by default.
+    Raises ToldError(1), all written and said, if what was asked cannot be told from another tool's file.
+
+    ``runs`` are run folders, or files of other kinds (docs/sources.md), each a path or TIER=PATH; or
+    ``asked`` says what to ask of a Prometheus server. ``margin`` is that of prefill; None leaves what the
+    analysis, or a shipped ``hardware``, has by default.
     """
     from analysis import report
     from analysis.analyze import analyze
+    from analysis.sources import aggregate_report, inputs, prometheus, withheld
+    from analysis.sources.aggregate import Aggregate
 
-    page = html if html is not None else runs[0] / "report.html"
+    given = [inputs.parse(str(run)) for run in runs]
+    page = html if html is not None else _usual_page(given[0].path if given else Path())
     _check_files({"--out": page, "--json": json, "--md": md})
     deployment, usual_context_tokens, usual_law_error = _hardware(hardware)
-    model = analyze(
-        runs,
+    opened = inputs.read(given) if asked is None else prometheus.read(asked, given=given)
+    answer: Callable[..., Report]
+    if isinstance(opened, Aggregate):
+        answer = partial(aggregate_report.answer, opened)
+    else:
+        answer = partial(analyze, opened)
+    model = answer(
         baseline=baseline,
         compared=compared,
         deployment=deployment,
@@ -55,10 +71,52 @@ def report_runs(
         prefill_margin=margin,
         decode_margin=decode_margin,
     )
+    if not isinstance(opened, Aggregate):
+        model = withheld.withhold(model, opened)
     report.write(model, html=page, json=json, md=md)
     for line in report.summary_lines(model):
         print(line)
-    return [path for path in (page, json, md) if path is not None]
+    written = [path for path in (page, json, md) if path is not None]
+    compared_asked = bool(baseline or compared or any(one.tier for one in given))
+    if _left_open(model, compared_asked=compared_asked, hardware_asked=hardware is not None):
+        print("\n".join(map(str, written)))
+        raise ToldError(1)
+    return written
+
+
+def _left_open(model: "Report", *, compared_asked: bool, hardware_asked: bool) -> bool:
+    """Whether a source that is no run folder cannot tell anything of what was asked."""
+    if not model.sources:
+        return False
+    verdict = model.verdict
+    tests = [test for test in (verdict.decode, verdict.prefill) if test is not None]
+    uncompared = all(test.speed_ratio.value is None for test in tests)
+    failed = any(tier.requests for tier in model.tiers) and not any(t.outcomes.get("ok") for t in model.tiers)
+    no_step = all(tier.step_s.value is None for tier in model.tiers)
+    return failed or (compared_asked and uncompared) or (hardware_asked and no_step)
+
+
+def question(url: str | None, run_id: str | None, begin: str | None, end: str | None) -> "Question | None":
+    """What to ask of a Prometheus server; None without one. Raises BadInputError for what it cannot be."""
+    told = {"--run": run_id, "--from": begin, "--to": end}
+    if url is None:
+        lost = next((option for option, value in told.items() if value is not None), None)
+        if lost is not None:
+            raise BadInputError(f"{lost}: says what to ask of a Prometheus server; --prometheus is missing")
+        return None
+    from analysis.sources import prometheus
+
+    return prometheus.Question(
+        url=url,
+        run_id=run_id,
+        begin_s=None if begin is None else prometheus.instant(begin, option="--from"),
+        end_s=None if end is None else prometheus.instant(end, option="--to"),
+    )
+
+
+def _usual_page(first: Path) -> Path:
+    """Where the page goes if nobody says: into the run's folder, or beside the file."""
+    return first / "report.html" if first.is_dir() or not first.is_file() else first.with_name("report.html")
 
 
 def _profit_ratios(given: tuple[float, float] | None) -> tuple[float, float]:

@@ -66,7 +66,7 @@ def _subject(report: Report) -> list[str]:
     pieces = [
         ", ".join(dict.fromkeys(run.model for run in runs)),
         ", ".join(dict.fromkeys(run.url for run in runs)),
-        "plan " + ", ".join(dict.fromkeys(run.plan for run in runs)),
+        ", ".join(dict.fromkeys(run.plan if run.seed is None else f"plan {run.plan}" for run in runs)),
         numbers.counted(measured, "measured request"),
     ]
     if len(runs) > 1:
@@ -75,4 +75,4 @@ def _subject(report: Report) -> list[str]:
         pieces.append("simulated")
     if any(run.status != "complete" for run in runs):
         pieces.append("partial")
-    return pieces
+    return [piece for piece in pieces if piece]

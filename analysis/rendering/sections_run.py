@@ -50,16 +50,18 @@ def run(report: Report) -> Section:
                 for key in keys
             ]
             blocks.append(Table("Where the load generator ran", heads, rows))
-        commands = dict.fromkeys(run.repeat_command for run in report.runs)
-        blocks.append(Code("To repeat it" if len(commands) == 1 else "To repeat them", "\n".join(commands)))
+        commands = dict.fromkeys(run.repeat_command for run in report.runs if run.repeat_command)
+        if commands:
+            title = "To repeat it" if len(commands) == 1 else "To repeat them"
+            blocks.append(Code(title, "\n".join(commands)))
     return Section("run", "Run", "What was asked of whom, and how to do it again.", blocks)
 
 
 def _facts(runs: Sequence[RunSummary]) -> list[list[Cell]]:
     facts: tuple[tuple[str, Callable[[RunSummary], str]], ...] = (
         ("Model", lambda run: run.model),
-        ("Server", lambda run: f"{run.url} ({run.api})"),
-        ("Plan and seed", lambda run: f"{run.plan}, seed {run.seed}"),
+        ("Server", lambda run: f"{run.url} ({run.api})" if run.url and run.api else run.url or "–"),
+        ("Plan and seed", lambda run: run.plan if run.seed is None else f"{run.plan}, seed {run.seed}"),
         ("Kind", lambda run: "simulated in virtual time" if run.simulated else "measured over the network"),
         ("Started", started),
         ("Took", lambda run: numbers.duration(run.duration_s)),
@@ -72,7 +74,7 @@ def _facts(runs: Sequence[RunSummary]) -> list[list[Cell]]:
 
 def started(run: RunSummary) -> str:
     """Write when a run started, in UTC; a dash where it did in virtual time, or the number is no time."""
-    if run.simulated:
+    if run.simulated or run.started_unix_s is None:
         return numbers.ABSENT
     try:
         return datetime.fromtimestamp(run.started_unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
