@@ -37,8 +37,10 @@ lint: .venv/.dev
 types: .venv/.dev
 	$(BIN)/mypy
 
+# Tests that look at a clock run with nothing beside them; before them all others, two at a time.
 unit: system .venv/.dev .venv/.real
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile -m "not clock"
+	$(BIN)/pytest -m clock
 
 # What the tests run of the code; a quarter longer than the tests alone.
 coverage: system .venv/.dev .venv/.real
