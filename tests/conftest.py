@@ -1,4 +1,4 @@
-"""Which tests look at a clock: they run with nothing beside them, all others two at a time (``make unit``)."""
+"""Which tests look at a clock: they run with nothing beside them, all others two at a time."""
 
 from pathlib import Path
 
