@@ -7,6 +7,7 @@ or that this run cannot say. All ratios are slower over faster: above 1 is what 
 import math
 from dataclasses import dataclass
 
+import numpy as np
 from scipy import special
 
 from analysis import numbers, own_context, speeds, steps, waits
@@ -23,6 +24,7 @@ MORE_TOKENS, MORE_TRIPLES, LEAST_VARIATION = 0.25, 0.02, 0.1
 are accepted at random, while a server that packs tokens packs as many into each event."""
 PREFILL_RATIO, SLOPE_RATIO, STEP_RATIO, WAIT_RATIO = 1.15, 1.5, 1.08, 2.0
 SLOPE_CERTAIN = 5.0
+MOST_REQUESTS = 10_000
 _HALF = float(special.ndtri(0.975))
 
 
@@ -47,7 +49,7 @@ def look(
     arms: tuple[Arm, Arm], laws: tuple[TtftLaw | str, TtftLaw | str], decode: DecodeTest, prefill: PrefillTest
 ) -> Seen:
     """Measure all that the rules need, in the order of the arms (which may not be slower, faster)."""
-    a, b = arms
+    a, b = (_bounded(arm) for arm in arms)
     loaded = any(steps.loaded_share(arm.good) >= steps.REFUSE_LOADED for arm in arms)
     return Seen(
         names=(a.tier, b.tier),
@@ -60,6 +62,20 @@ def look(
         stalled_s=(speeds.stalled_step_s(a), speeds.stalled_step_s(b)),
         slopes=(own_context.measure(a.good, a.step_gaps), own_context.measure(b.good, b.step_gaps)),
         waits=(_wait(a, laws[0]), _wait(b, laws[1])),
+    )
+
+
+def _bounded(arm: Arm) -> Arm:
+    """The arm without what comes after its first ``MOST_REQUESTS`` good requests: they tell enough."""
+    if len(arm.good) <= MOST_REQUESTS:
+        return arm
+    kept = np.arange(len(arm.good)) < MOST_REQUESTS
+    return Arm(
+        tier=arm.tier,
+        requests=arm.requests,
+        good=arm.good.where(kept),
+        step_gaps=arm.step_gaps.where(kept),
+        token_gaps=arm.token_gaps.where(kept),
     )
 
 

@@ -5,6 +5,7 @@ inside it is a pure decode step of a known batch (if nobody else uses the server
 being prefilled. The independent unit is the window, not the gap.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,9 @@ from loadtest.plan import Closed, Plan
 
 FEWEST_LEVELS = 2
 JUMP_RATIO, JUMP_STEPS = 1.5, 3.0
-"""TTFT has jumped if it grew by half of itself and by three steps: then requests wait for a free place."""
+"""Median TTFT has jumped if it grew by half of itself and by three steps: then requests wait for a place."""
+WAIT_RATIO = 0.5
+"""If few more are asked for than fit, few wait: then the 95 % quantile has grown by half of a decode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,9 @@ class Level:
     active: int
     step_s: Estimate
     ttft_p50_s: float | None
+    ttft_p95_s: float | None = None
+    decode_s: float | None = None
+    """Median time from first to last token."""
 
 
 def levels(plan: Plan) -> list[tuple[str, int]]:
@@ -65,6 +71,8 @@ def _level(stage: str, streams: int, requests: Requests, gaps: Gaps) -> Level:
         active=active,
         step_s=_clean_step(gaps, begins, ends),
         ttft_p50_s=intervals.finite(float(np.median(ttft))),
+        ttft_p95_s=intervals.finite(float(np.quantile(ttft, 0.95))),
+        decode_s=intervals.finite(float(np.median(last - first)) / 1e9),
     )
 
 
@@ -166,4 +174,12 @@ def _jumped(level: Level, found: list[Level], most: int) -> bool:
     before = max(fitting, key=lambda other: other.streams)
     grown = level.ttft_p50_s - (before.ttft_p50_s or 0.0)
     steps = JUMP_STEPS * (before.step_s.value or 0.0)
-    return grown > max(steps, (JUMP_RATIO - 1) * (before.ttft_p50_s or 0.0))
+    most_wait = grown > max(steps, (JUMP_RATIO - 1) * (before.ttft_p50_s or 0.0))
+    return most_wait or _some_wait(level, before)
+
+
+def _some_wait(level: Level, before: Level) -> bool:
+    """Whether the last to be answered waited for somebody's end, which a burst of prompts is far from."""
+    if None in (level.ttft_p95_s, before.ttft_p95_s, level.decode_s):
+        return False
+    return (level.ttft_p95_s or 0.0) - (before.ttft_p95_s or 0.0) > WAIT_RATIO * (level.decode_s or math.inf)

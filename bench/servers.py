@@ -87,7 +87,8 @@ def edge(seed: str) -> Pair:
     """Draw a server whose two tiers differ by 10 % of prefill and by nothing else that matters."""
     drawn = pair(seed, "none")
     standard, fast = drawn.config.tiers
-    low, high = 0.65, 0.80
+    low = drawn.config.deployment.mfu_ratio
+    high = min(1.0, 1.5 * low)
     made = drawn.config
     for _ in range(40):
         middle = (low + high) / 2

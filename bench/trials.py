@@ -16,6 +16,7 @@ from analysis import arms, batch, fallback, whitebox, window
 from analysis.analyze import analyze
 from analysis.load import load
 from analysis.model import Report
+from analysis.prefill import LARGEST_ERROR
 from analysis.ragged import Floats
 from bench import servers
 from bench.servers import Pair
@@ -48,7 +49,8 @@ class Outcome:
     conclusive: bool | None = None
     """Of a pair that changes decode alone, at 160 requests per tier."""
     prefill_errors: list[float] = field(default_factory=list)
-    """ln of the prefill ratio found over that of the law."""
+    """ln of the prefill ratio found over that of the law, where it is said to be known."""
+    prefill_open: int = 0
     decode_false: bool | None = None
     """Of equal tiers at 80 requests per tier: whether decode was called changed."""
     edge_false: bool | None = None
@@ -132,7 +134,9 @@ def _compare(pair: Pair, number: int, found: Outcome) -> None:
 
 def _prefill(report: Report, pair: Pair, found: Outcome) -> None:
     test = report.verdict.prefill
-    if test is not None and test.speed_ratio.value is not None:
+    if test is None or test.speed_ratio.value is None or (test.standard_error or 1.0) > LARGEST_ERROR:
+        found.prefill_open += 1
+    else:
         found.prefill_errors.append(math.log(test.speed_ratio.value / pair.prefill_ratio))
 
 

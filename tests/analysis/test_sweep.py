@@ -125,3 +125,12 @@ def test_gaps_that_change_with_the_level_are_not_taken_for_prefill(folder: "Fold
     report = analyze([folder(simulate(asked, config(64)), plan=asked)])
     assert "prefill load" not in {item.topic for item in report.trust}
     assert [point.active_streams for point in report.figures.sweep] == [1, 8, 32]
+
+
+def test_a_limit_is_found_where_only_a_few_of_many_had_to_wait(folder: "Folder") -> None:
+    """Of 16 streams 12 fit: the median hardly waits, the last ones wait for an end."""
+    for seed in (1, 2):
+        answer = sweep.largest_batch("standard", swept(folder, 12, (1, 4, 8, 16), seed), alone=True)
+        assert answer is not None
+        assert answer.identified
+        assert answer.estimate.value == 12
