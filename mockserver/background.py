@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 _WANDER_STEPS = 10  # updates of the slow modulation in one of its correlation times
-_WANDER_LIMIT = 2.5  # standard deviations; beyond, it is held there
+WANDER_LIMIT = 2.5  # standard deviations; beyond, it is held there
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,5 +90,5 @@ class Background:
         return int(self._rng.random() * count)
 
     def _rounded(self) -> int:
-        held = min(_WANDER_LIMIT, max(-_WANDER_LIMIT, self._wander))
+        held = min(WANDER_LIMIT, max(-WANDER_LIMIT, self._wander))
         return max(min(1, self.target_batch), round(self.target_batch * (1.0 + self._wander_ratio * held)))

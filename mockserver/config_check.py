@@ -4,7 +4,8 @@
 """
 
 from mockserver import hardware
-from mockserver.server_config import ServerConfig
+from mockserver.hidden_load import least_desired
+from mockserver.server_config import ServerConfig, engine_tier
 from mockserver.tier_check import check_engine, check_limits
 from mockserver.tier_config import TierConfig
 from mockserver.wire_config import Fault
@@ -37,6 +38,8 @@ def check(config: ServerConfig, *, where: str) -> None:
         else:
             check_engine(config, tier, where=here)
             _check_shared_cache(config, tier, where=f"{here}.prefix_cache")
+        if tier.priority < 0:
+            _check_low_priority(engine_tier(config, tier), tier, where=here)
     for place, fault in enumerate(config.faults):
         _check_fault(config, fault, where=f"{where}: faults[{place}]")
 
@@ -68,6 +71,15 @@ def _check_shares(config: ServerConfig, tier: TierConfig, owner_name: str, *, wh
             raise BadInputError(
                 f"{where}.{key}: is not allowed beside shares; the engine is that of {owner_name!r}"
             )
+
+
+def _check_low_priority(owner: TierConfig, tier: TierConfig, *, where: str) -> None:
+    """Hidden load, of priority 0, must leave a place now and then for who comes after it."""
+    if (least := least_desired(owner)) >= owner.max_batch:
+        raise BadInputError(
+            f"{where}.priority: {tier.priority} is not allowed; the hidden load goes first and takes at least "
+            f"{least} places of {owner.max_batch} (max_batch), so that nobody else would ever be admitted"
+        )
 
 
 def _check_downgrade(config: ServerConfig, tier: TierConfig, *, where: str) -> None:

@@ -1,6 +1,7 @@
 """What the hidden load of a tier amounts to in the mean: context, memory, time spent on its prompts. Pure."""
 
 from mockserver import roofline, speculation
+from mockserver.background import WANDER_LIMIT
 from mockserver.tier_config import TierConfig
 
 
@@ -19,6 +20,12 @@ def reserved_tokens(tier: TierConfig) -> float:
 def kv_need_tokens(tier: TierConfig) -> float:
     """Mean KV of a hidden sequence: reserved, or with ``when_kv_is_full = "preempt"`` only what it fills."""
     return reserved_tokens(tier) if tier.when_kv_is_full == "queue" else mean_context_tokens(tier)
+
+
+def least_desired(tier: TierConfig) -> int:
+    """Sequences that decode where the hidden load has wandered furthest below its target."""
+    least = round(tier.target_batch * (1.0 - WANDER_LIMIT * tier.hidden.wander_ratio))
+    return max(min(1, tier.target_batch), least)
 
 
 def decode_step_s(
@@ -45,11 +52,27 @@ def hidden_prefill_ratio(law: roofline.Law, tier: TierConfig) -> float:
     """
     if not tier.target_batch:
         return 0.0
-    hidden, batch = tier.hidden, tier.target_batch
+    batch = tier.target_batch
     context = batch * mean_context_tokens(tier)
     alone_s = decode_step_s(law, tier, batch, context)
-    tokens = min(round(hidden.prompt_tokens), tier.prefill_tokens)
+    tokens = min(round(tier.hidden.prompt_tokens), tier.prefill_tokens)
     added_s = decode_step_s(law, tier, batch, context, tokens) - alone_s
-    each = speculation.tokens_per_step(tier.speculation) if tier.speculation is not None else 1.0
-    per_step_s = batch * each / hidden.output_tokens * added_s * hidden.prompt_tokens / tokens
+    per_step_s = added_s * _prompt_tokens_per_step(tier) / tokens
     return per_step_s / (per_step_s + alone_s)
+
+
+def chunk_use_ratio(tier: TierConfig) -> float:
+    """Share of a step's room for prompts that hidden ones need, while the batch is at its target.
+
+    Past 1 the batch cannot reach it. Where prompts pause decoding they have all the room they need: 0.
+    """
+    if not tier.target_batch or tier.prefill == "pause":
+        return 0.0
+    left = tier.step_budget_tokens - tier.target_batch * tier.checked_tokens
+    return _prompt_tokens_per_step(tier) / min(tier.prefill_tokens, left)
+
+
+def _prompt_tokens_per_step(tier: TierConfig) -> float:
+    """Prompt tokens of those that come for the hidden sequences which end in a decode step, in the mean."""
+    each = speculation.tokens_per_step(tier.speculation) if tier.speculation is not None else 1.0
+    return tier.target_batch * each / tier.hidden.output_tokens * tier.hidden.prompt_tokens

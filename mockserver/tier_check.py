@@ -123,9 +123,17 @@ def _check_hidden(
             f"{where}.target_batch: {tier.target_batch} is not allowed; its hidden load needs {need:.0f} "
             f"tokens of KV and there are {capacity}"
         )
+    decoding = tier.target_batch * tier.checked_tokens
     load = hidden_load.hidden_prefill_ratio(law, tier)
     if load >= 0.9:
         raise BadInputError(
             f"{where}.hidden.prompt_tokens: {hidden.prompt_tokens:g} is not allowed; prefilling the hidden "
             f"prompts would take {load:.0%} of the time (allowed: 90%); shorten them or lengthen outputs"
+        )
+    use = hidden_load.chunk_use_ratio(tier)
+    if use >= 0.9:
+        key = "step_tokens" if tier.step_budget_tokens - decoding < tier.prefill_tokens else "prefill_tokens"
+        raise BadInputError(
+            f"{where}.{key}: {getattr(tier, key)} is not allowed; hidden prompts would take {use:.0%} of a "
+            "step's room for prompts (allowed: 90%); raise it, shorten them or lengthen outputs"
         )
