@@ -118,7 +118,7 @@ def _explain_tier(config: ServerConfig, tier: TierConfig) -> TierExplanation:
     step_s = _step_s(law, tier_with_engine, batch, context)
     each = _tokens_per_step(tier_with_engine)
     capacity = tier_with_engine.kv_tokens or roofline.kv_capacity_tokens(law)
-    chunk = tier_with_engine.prefill_tokens
+    chunk = min(tier_with_engine.prefill_tokens, tier_with_engine.step_budget_tokens)
     return TierExplanation(
         tier=tier.name,
         deployment=told(deployment),

@@ -61,6 +61,8 @@ def duration(seconds: float) -> str:
 def decode(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
     """Read a request's body; raises RefusedError (400) that names the field for whatever is wrong with it."""
     try:
+        if not body.isascii():
+            body.decode()  # what is not looked at must be UTF-8 too
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from error

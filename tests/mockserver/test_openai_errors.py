@@ -10,8 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types import Model
 
-from mockserver import config, openai_errors, wire_chat, wire_models
-from mockserver.ask import Quota, RefusedError
+from mockserver import (
+    config,
+    openai_errors,
+    wire_chat,
+    wire_completions,
+    wire_models,
+    wire_responses,
+)
+from mockserver.ask import Dialect, Quota, RefusedError
+from mockserver.wire_config import Wire
 
 CONFIG = config.load("fast-tier")
 
@@ -105,3 +113,13 @@ def test_the_list_of_models_holds_every_name_that_a_request_may_give() -> None:
     with pytest.raises(RefusedError, match="'gpt' does not exist") as refused:
         wire_models.model_body(several, "gpt", 1)
     assert refused.value.status == 404
+
+
+@pytest.mark.parametrize("dialect", [wire_chat.DIALECT, wire_completions.DIALECT, wire_responses.DIALECT])
+@pytest.mark.parametrize("field", [b"user", b"nobody_knows_this"])
+def test_a_body_is_utf_8_where_nobody_looks_at_it_too(dialect: Dialect, field: bytes) -> None:
+    body = b'{"model":"m","messages":[{"role":"user","content":"a"}],"prompt":"a","input":"a","%b":"\xff"}'
+    with pytest.raises(RefusedError) as refused:
+        dialect.parse(body % field, {}, Wire())
+    assert (refused.value.status, refused.value.code) == (400, "invalid_json")
+    assert dialect.parse((body % field).replace(b"\xff", "ü".encode()), {}, Wire()).model == "m"
