@@ -77,8 +77,8 @@ def _check_low_priority(owner: TierConfig, tier: TierConfig, *, where: str) -> N
     """Hidden load, of priority 0, must leave a place now and then for who comes after it."""
     if (least := least_desired(owner)) >= owner.max_batch:
         raise BadInputError(
-            f"{where}.priority: {tier.priority} is not allowed; the hidden load goes first and takes at least "
-            f"{least} places of {owner.max_batch} (max_batch), so that nobody else would ever be admitted"
+            f"{where}.priority: {tier.priority} is not allowed; the hidden load goes first and takes at "
+            f"least {least} places of {owner.max_batch} (max_batch), so that nobody else would ever be admitted"
         )
 
 
