@@ -78,7 +78,7 @@ def _check_low_priority(owner: TierConfig, tier: TierConfig, *, where: str) -> N
     if (least := least_desired(owner)) >= owner.max_batch:
         raise BadInputError(
             f"{where}.priority: {tier.priority} is not allowed; the hidden load goes first and takes at "
-            f"least {least} places of {owner.max_batch} (max_batch), so that nobody else would ever be admitted"
+            f"least {least} of {owner.max_batch} places (max_batch): nobody else would ever be admitted"
         )
 
 
