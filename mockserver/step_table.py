@@ -118,6 +118,8 @@ def part_of(path: Path) -> Path:
 def begin(path: Path) -> BinaryIO:
     """Open the part of a step log that begins. Raises BadInputError if there is one already, or cannot be."""
     part = part_of(path)
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{path} cannot be written: it is no regular file")
     try:
         return part.open("xb")
     except FileExistsError as error:

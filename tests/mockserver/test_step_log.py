@@ -143,6 +143,10 @@ def test_nothing_to_rescue_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_place_that_cannot_be_written_is_refused_before_the_first_step(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="cannot be written: No such file"):
         StepLog(tmp_path / "nowhere" / "steps.parquet", bound_by)
+    for place in (tmp_path, Path("/dev/null")):  # the file comes last: hours later it could not
+        with pytest.raises(BadInputError, match="cannot be written: it is no regular file"):
+            StepLog(place, bound_by)
+        assert not step_table.part_of(place).exists()
 
 
 def test_a_full_disk_ends_the_log_without_holding_a_step_up(
