@@ -17,7 +17,8 @@ from tierscope.capacity_table import costs, table
 from tierscope.errors import BadInputError, RunFailedError
 
 GOAL = Goal(ttft_s=1.0, tpot_s=0.1, goodput_ratio=0.9)
-EXCERPTS = Path(__file__).parent.parent / "data" / "traces"
+ROOT = Path(__file__).parent.parent.parent
+EXCERPTS = ROOT / "tests" / "data" / "traces"
 
 
 def outcome(replicas: int, missed: int) -> Service:
@@ -102,6 +103,14 @@ def test_a_table_tells_of_every_try_and_what_the_answer_costs(tmp_path: Path) ->
     assert "chip-seconds per million output tokens" in done.stdout
     assert "at the tier's prices the trace is worth $" in done.stdout
     assert all(len(line) <= 110 for line in done.stdout.splitlines())
+
+
+def test_the_example_of_the_page_is_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "virtual-time.md").read_text(encoding="utf-8")
+    example = re.search(r"^\$ tierscope (capacity .*?)\n(?=\S)(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert example is not None
+    monkeypatch.chdir(ROOT)
+    assert tierscope(*example[1].split()).stdout == example[2]
 
 
 def test_a_promise_that_nobody_can_keep_fails_and_says_so(tmp_path: Path) -> None:
