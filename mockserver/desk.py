@@ -18,6 +18,9 @@ from mockserver.routing import requested_tier, speed_of
 from mockserver.server_config import ServerConfig
 from mockserver.tier_config import TierConfig
 
+MOST_OUTPUT_TOKENS = 2**20
+"""Of one request, over all its answers; or what one answer may have, where that is more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -140,11 +143,23 @@ class Desk:
         if ask.max_tokens is not None:
             self._check_context(ask.max_tokens + 1)  # before words are made for an answer that cannot be
         wire, default = self.config.wire, self.config.default_output_tokens
+        self._check_total(len(ask.prompts) * ask.choices, ask.max_tokens or default)
         answers = answers_for(ask, default_output_tokens=default, wire=wire)
         room = self.config.max_context_tokens - max(answer.prompt_tokens for answer in answers)
         if ask.max_tokens is not None or default <= room:
             return answers
         return answers_for(ask, default_output_tokens=max(1, room), wire=wire)
+
+    def _check_total(self, answers: int, tokens: int) -> None:
+        """One request must not keep all others waiting while its words are made."""
+        most = max(MOST_OUTPUT_TOKENS, self.config.max_context_tokens)
+        if answers * tokens > most:
+            raise RefusedError(
+                400,
+                f"{answers} answers of {tokens} tokens are not allowed; expected at most {most} tokens of "
+                "output in one request",
+                param="n",
+            )
 
     def _check_context(self, tokens: int) -> None:
         if tokens > self.config.max_context_tokens:

@@ -251,3 +251,26 @@ def test_place_and_choose_agree() -> None:
         one.settle(placed, k % 10, k * S)
         other.settle(choice, k % 10, k * S)
     assert one.quotas(fast, 50 * S) == other.quotas(fast, 50 * S)
+
+
+@pytest.mark.parametrize(("prompts", "choices", "tokens"), [(1, 1024, 1024), (16, 64, 1024), (2048, 1, 512)])
+def test_one_request_has_so_much_output_and_no_more_however_it_is_split(
+    prompts: int, choices: int, tokens: int
+) -> None:
+    wide = msgspec.structs.replace(server(with_limits(STANDARD, requests_per_min=2)), max_context_tokens=4096)
+    desk = Desk(wide)
+    most: dict[str, Any] = {"prompts": ("one",) * prompts, "choices": choices}
+    assert (
+        sum(answer.output_tokens for answer in desk.place(ask(**most, max_tokens=tokens), 0).answers) == 2**20
+    )
+    with pytest.raises(
+        RefusedError, match="expected at most 1048576 tokens of output in one request"
+    ) as more:
+        desk.place(ask(**most, max_tokens=tokens + 1), 0)
+    assert (more.value.status, more.value.param) == (400, "n")
+    (quota,) = desk.quotas(wide.tiers[0], 0)
+    assert quota.remaining == 1
+    longest = msgspec.structs.replace(wide, max_context_tokens=2**21, default_output_tokens=2**20 + 1)
+    assert len(Desk(longest).place(ask(max_tokens=None), 0).answers) == 1
+    with pytest.raises(RefusedError, match="2 answers of 1048577 tokens"):
+        Desk(longest).place(ask(max_tokens=None, choices=2), 0)
