@@ -403,7 +403,8 @@ def _figures(told: Aggregate, tiers: list[str], laws: dict[str, TtftLaw | str]) 
 def _distribution(tier: str, metric: Metric, shape: Binned) -> Distribution:
     """The filled buckets; an open one at an end is drawn as wide as its neighbour."""
     edges = shape.edges
-    first, last = edges[0] ** 2 / edges[1], edges[-1] ** 2 / edges[-2]
+    ratio = edges[1] / edges[0] if edges.size > 1 else 2.0
+    first, last = edges[0] / ratio, edges[-1] * ratio
     bounds = np.concatenate(([first], edges, [last]))
     filled = np.flatnonzero(shape.counts)
     begin, end = int(filled[0]), int(filled[-1]) + 1

@@ -140,7 +140,9 @@ def _series(held: list[Sample], name: str, metric: Metric, where: str, notes: li
     for key, buckets in cumulative.items():
         shape = _binned(buckets, sums.get(key))
         if shape is None:
-            notes.append(f"{where}: {name}: counts of one label set fall, or have no +Inf; it is left out")
+            notes.append(
+                f"{where}: {name}: of one label set counts fall or buckets are missing; it is left out"
+            )
             continue
         labels = dict(key)
         size = labels.get("prompt_class", "")
@@ -156,8 +158,8 @@ def _series(held: list[Sample], name: str, metric: Metric, where: str, notes: li
 
 def _binned(cumulative: dict[float, float], total: float | None) -> Binned | None:
     """Counts per bucket of cumulative ones; None if they are none."""
-    edges = sorted(cumulative)
-    if not edges or not math.isinf(edges[-1]):
+    edges = sorted(edge for edge in cumulative if edge > 0)  # no time lies below 0
+    if len(edges) < 2 or not math.isinf(edges[-1]):
         return None
     counts = np.diff([cumulative[edge] for edge in edges], prepend=0.0)
     if not np.isfinite(counts).all() or (counts < 0).any():

@@ -120,10 +120,8 @@ def _run(url: str, run_id: str | None, begin_s: float, end_s: float) -> tuple[di
     """The labels of the run's info, and when it was first and last seen in the range."""
     chosen = "" if run_id is None else f"{{run_id={_quoted(run_id)}}}"
     spans = f"[{max(1, math.ceil(end_s - begin_s))}s]"
-    series = f"tierscope_run_info{chosen}"
-    first = _instant_query(url, f"min_over_time(timestamp({series}){spans[:-1]}:15s])", end_s)
-    last = _instant_query(url, f"max_over_time(timestamp({series}){spans[:-1]}:15s])", end_s)
-    labelled = [(one.metric, _number(one)) for one in last]
+    found = _instant_query(url, f"tierscope_run_info{chosen}{spans}", end_s)  # every sample that was scraped
+    labelled = [(one.metric, [at for at, _ in one.values]) for one in found if one.values]
     if not labelled:
         asked = "any run" if run_id is None else f"run {run_id!r}"
         raise BadInputError(
@@ -135,8 +133,8 @@ def _run(url: str, run_id: str | None, begin_s: float, end_s: float) -> tuple[di
         raise BadInputError(
             f"--prometheus: {url} has {len(labelled)} series of runs ({names}); choose one with {what}"
         )
-    metric, last_s = labelled[0]
-    return metric, min(_number(one) for one in first), last_s
+    metric, at_s = labelled[0]
+    return metric, min(at_s), max(at_s)
 
 
 def _total(url: str, target: dict[str, str], first_s: float, last_s: float, *, cut: bool) -> list[Sample]:
@@ -235,7 +233,8 @@ def _ask(url: str, what: str, values: dict[str, str]) -> list[_Series]:
         with urllib.request.urlopen(request, timeout=DEADLINE_S) as response:
             data = response.read(MOST_BYTES)
     except urllib.error.HTTPError as error:
-        data = error.read(MOST_BYTES)
+        with error:
+            data = error.read(MOST_BYTES)
         if not data.lstrip().startswith(b"{"):
             raise BadInputError(f"--prometheus: {url} answers {error.code} {error.reason}") from error
     except (OSError, ValueError) as error:
