@@ -10,8 +10,8 @@ import msgspec
 
 from mockserver import hardware
 from mockserver.config_check import check
-from mockserver.hidden_load import hidden_prefill_ratio, mean_context_tokens, reserved_tokens
-from mockserver.server_config import ServerConfig, deployment_of, tier_for
+from mockserver.hidden_load import hidden_prefill_ratio, mean_context_tokens
+from mockserver.server_config import ServerConfig, deployment_of
 from mockserver.tier_config import HiddenLoad, TierConfig
 from tierscope import typedtoml
 
@@ -24,9 +24,7 @@ __all__ = [
     "hidden_prefill_ratio",
     "load",
     "mean_context_tokens",
-    "reserved_tokens",
     "shipped",
-    "tier_for",
 ]
 
 _SHIPPED = resources.files("mockserver") / "profiles"

@@ -45,11 +45,6 @@ class KvBlocks:
         self._idle: OrderedDict[Hashable, None] = OrderedDict()
 
     @property
-    def held(self) -> int:
-        """Blocks that at least one sequence holds."""
-        return len(self._holders)
-
-    @property
     def idle(self) -> int:
         """Blocks that nobody holds."""
         return len(self._idle)

@@ -46,14 +46,3 @@ def deployment_of(config: ServerConfig, tier: TierConfig, *, where: str = "") ->
         return config.deployment
     merged = {**msgspec.to_builtins(config.deployment), **own}
     return typedtoml.convert(merged, Deployment, where=where or f"tier {tier.name}: deployment")
-
-
-def tier_for(config: ServerConfig, service_tier: str | None) -> TierConfig | None:
-    """The tier that serves a request with this ``service_tier``; None for a value that no tier serves.
-
-    None and ``auto`` are the first tier's, unless a tier lists ``auto``.
-    """
-    for tier in config.tiers:
-        if service_tier in tier.service_tiers:
-            return tier
-    return config.tiers[0] if service_tier in (None, "auto") else None

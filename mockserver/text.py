@@ -18,23 +18,6 @@ def count_tokens(text: str) -> int:
     return len(text.split())
 
 
-def word(key: int, position: int) -> str:
-    """The output word at ``position`` (0, 1, …) of a key; all but the first carry a leading space."""
-    lap, place = divmod(position, _LAP)
-    chosen = _lap(key, lap)[place].decode("ascii")
-    return chosen if position else chosen[1:]
-
-
-def words(key: int, start: int, count: int) -> list[str]:
-    """The ``count`` words of a key from position ``start`` on, without spaces."""
-    return b"".join(spaced(key, start, count)).decode("ascii").split()
-
-
-def output(key: int, tokens: int) -> str:
-    """The first ``tokens`` words of a key as one text."""
-    return b"".join(spaced(key, 0, tokens))[1:].decode("ascii")
-
-
 def spaced(key: int, start: int, count: int) -> list[bytes]:
     """The ``count`` words of a key from position ``start`` on, as bytes, a space before each."""
     lap, place = divmod(start, _LAP)

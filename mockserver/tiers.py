@@ -1,18 +1,12 @@
 """From a tier's configuration to the engine that plays it. Pure."""
 
-from mockserver import config as server_config
 from mockserver import roofline
 from mockserver.background import Background, Lengths
-from mockserver.config import ServerConfig, TierConfig
 from mockserver.engine import Engine, Limits
 from mockserver.prefix_store import PrefixStore
 from mockserver.roofline import Law
-
-
-def engines(config: ServerConfig, *, seed: int | None = None, start_ns: int = 0) -> dict[str, Engine]:
-    """One engine per tier, by name, each warm at ``start_ns``; ``seed`` overrides the configuration's."""
-    chosen = config.seed if seed is None else seed
-    return {tier.name: engine(config, tier, seed=chosen, start_ns=start_ns) for tier in config.tiers}
+from mockserver.server_config import ServerConfig, deployment_of
+from mockserver.tier_config import TierConfig
 
 
 def engine(
@@ -29,7 +23,7 @@ def engine(
     ``prefix_store`` is the one that tiers share whose prefix cache says so; see ``Engine`` for what comes of
     ``keep_tokens``.
     """
-    law = roofline.law(server_config.deployment_of(config, tier))
+    law = roofline.law(deployment_of(config, tier))
     salt = f"{seed}/{tier.name}"
     return Engine(
         roofline.step_function(law),

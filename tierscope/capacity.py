@@ -10,7 +10,7 @@ import numpy as np
 from loadtest import traces
 from loadtest.plan_workload import Trace
 from loadtest.traces import TraceRows
-from mockserver import config as server_config
+from mockserver import config as profiles
 from mockserver import trace_blocks
 from mockserver.config import ServerConfig, TierConfig
 from mockserver.offered import Goal, Offered, Service, alone, serve
@@ -40,7 +40,7 @@ def plan_capacity(
     Raises RunFailedError if none within ``replicas`` ("LOW..HIGH") does.
     """
     low, high = _range(replicas)
-    config = server_config.load(profile, seed=seed)
+    config = profiles.load(profile, seed=seed)
     chosen = _tier(config, tier)
     rows = traces.load(
         Trace(file=trace.name, format=_format(trace, format_name), limit=limit), folder=trace.parent

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.traces import TraceRows
-from mockserver import config as server_config
-from mockserver.config import ServerConfig, TierConfig
+from mockserver.config import ServerConfig, TierConfig, deployment_of
 from mockserver.offered import Goal, Offered, Service
 
 _HOUR_S = 3600.0
@@ -29,7 +28,7 @@ def question(rows: TraceRows, offered: Offered, config: ServerConfig, tier: Tier
 
 def table(tried: list[Service], goal: Goal, config: ServerConfig, tier: TierConfig) -> str:
     """A row for each number of replicas that was tried."""
-    usd = server_config.deployment_of(config, tier).usd_per_chip_hour is not None
+    usd = deployment_of(config, tier).usd_per_chip_hour is not None
     head = "replicas   goodput   TTFT p50    p99 s   TPOT p50   p99 ms   busy   batch   chip-hours"
     lines = [head + ("       $" if usd else "")]
     lines += [_row(service, config, tier) for service in tried]
@@ -67,7 +66,7 @@ def goodput(service: Service) -> str:
 
 
 def _chip_hours(service: Service, config: ServerConfig, tier: TierConfig) -> tuple[float, float | None]:
-    deployment = server_config.deployment_of(config, tier)
+    deployment = deployment_of(config, tier)
     hours = deployment.all_chips * service.replicas * service.span_s / _HOUR_S
     price = deployment.usd_per_chip_hour
     return hours, None if price is None else hours * price

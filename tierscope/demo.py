@@ -18,7 +18,7 @@ from pathlib import Path
 
 from loadtest.plan import Plan, Target
 from loadtest.plan import load as load_plan
-from mockserver import config as server_config
+from mockserver import config as profiles
 from tierscope.ask import ask_model
 from tierscope.errors import ToldError
 from tierscope.report import report_runs
@@ -33,7 +33,7 @@ def run_demo(*, profile: str, out: Path | None, seed: int | None) -> None:
     """Serve ``profile``, run the plan ``ab`` against it, write and print the report."""
     began_s = time.monotonic()
     plan = load_plan(PLAN, seed=seed)
-    server_config.load(profile)  # refuses what is none before anything is made
+    profiles.load(profile)  # refuses what is none before anything is made
     folder = new_run_folder(out, plan)
     server_cpu, client_cpu = _two_cores()
     with _mock_server(profile, cpu=server_cpu) as url:

@@ -17,7 +17,7 @@ from loadtest.plan import load as load_plan
 from loadtest.records import RequestRecord, RunInfo
 from loadtest.tally import Tally
 from loadtest.workload import open_source
-from mockserver import config as server_config
+from mockserver import config as profiles
 from mockserver import step_bound
 from mockserver.config import ServerConfig
 from tierscope.errors import BadInputError, RunFailedError
@@ -42,7 +42,7 @@ def simulate_run(
     Every step of the server goes into the Parquet file ``step_log``, if one is named.
     """
     loaded = load_plan(plan, seed=seed)
-    config = server_config.load(profile, seed=loaded.seed)
+    config = profiles.load(profile, seed=loaded.seed)
     source = open_source(loaded, folder=folder_of(plan))
     _clear(out, force=force)
     info, tally = _info(loaded, config, profile), Tally()

@@ -57,17 +57,6 @@ def test_a_tier_may_override_the_deployment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "served"),
-    [(None, "standard"), ("auto", "standard"), ("default", "standard"), ("fast", "fast"), ("flex", None)],
-)
-def test_a_request_is_served_by_the_tier_that_lists_what_it_asks(
-    tmp_path: Path, asked: str | None, served: str | None
-) -> None:
-    tier = config.tier_for(read(tmp_path, GOOD), asked)
-    assert (tier.name if tier else None) == served
-
-
-@pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ("max_batch = 64", "max_batch = 0", "tiers[0].max_batch: 0 is not allowed"),

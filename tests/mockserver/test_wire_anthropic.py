@@ -111,7 +111,7 @@ def test_an_event_without_thinking_or_stop_sequence_is_a_token() -> None:
     events = [json.loads(data) for _, data in events_of(b"".join(streamed(one)))]
     said = [event["delta"]["text"] for event in events if event["type"] == "content_block_delta"]
     assert [len(word.split()) for word in said] == [1] * 30
-    assert "".join(said).split() == text.words(one.answers[0].key, 0, 30)
+    assert "".join(said).split() == b"".join(text.spaced(one.answers[0].key, 0, 30)).decode().split()
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mockserver import config as server_config
+from mockserver import config as profiles
 from mockserver.offered import Goal, Offered, Service, serve
 from tests.test_end_to_end import tierscope
 from tierscope.capacity import plan_capacity, search
@@ -71,7 +71,7 @@ def test_the_answer_is_the_one_that_trying_all_gives(
     rows = [line.split(",") for line in (tmp_path / "t.csv").read_text().splitlines()[1:]]
     at_ns = np.array([round(float(row[0]) * 1e9) for row in rows])
     what = Offered(at_ns - at_ns[0], np.array([int(r[2]) for r in rows]), np.array([int(r[3]) for r in rows]))
-    config = server_config.load("h100-70b")
+    config = profiles.load("h100-70b")
     goal = Goal(0.8, 0.08, 0.95)
     met = [
         serve(config, config.tiers[0], count, what, goal, give_up=False).goodput_ratio >= 0.95
@@ -209,7 +209,7 @@ def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[st
 
 
 def test_chips_of_all_stages_and_replicas_are_paid_for() -> None:
-    loaded = server_config.load("h100-70b")
+    loaded = profiles.load("h100-70b")
     deployment = msgspec.structs.replace(loaded.deployment, chips=4, pipeline_stages=2, usd_per_chip_hour=2.5)
     config = msgspec.structs.replace(loaded, deployment=deployment)
     times_s = np.full(100, 0.5)

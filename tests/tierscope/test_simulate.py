@@ -14,7 +14,7 @@ from loadtest import plan as plans
 from loadtest import records
 from loadtest.plan import Closed, Constant, Plan, Poisson, Stage, Tier, Workload
 from loadtest.plan_workload import Sessions, Uniform
-from mockserver import config as server_config
+from mockserver import config as profiles
 from tierscope import simulate as simulation
 from tierscope.errors import BadInputError, RunFailedError
 from tierscope.simulate import simulate, simulate_run
@@ -33,7 +33,7 @@ def small(arrivals: Closed | Poisson | Constant, **stage: object) -> Plan:
     )
 
 
-CONFIG = server_config.load("fast-tier")
+CONFIG = profiles.load("fast-tier")
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_the_step_log_holds_every_step_and_changes_no_record(tmp_path: Path) -> 
     assert lines[0] == lines[1]
     steps: list[tuple[str, int]] = []
     plan = plans.load("smoke", seed=7)
-    config = server_config.load("fast-tier", seed=7)
+    config = profiles.load("fast-tier", seed=7)
     for _ in simulate(plan, config, on_step=lambda name, step: steps.append((name, step.ended_ns))):
         pass
     table = pq.read_table(log)

@@ -13,7 +13,7 @@ from loadtest import plan as plans
 from loadtest import records
 from loadtest.records import RequestRecord
 from loadtest.workload import Source, open_source
-from mockserver import config as server_config
+from mockserver import config as profiles
 from mockserver.config import ServerConfig
 from mockserver.job import StepDone
 from mockserver.tier_config import PrefixCache, RateLimits, Speculation
@@ -138,7 +138,7 @@ def test_a_simulated_run_says_of_each_request_what_a_real_one_says(tmp_path: Pat
     assert 0.95 < lasted_ns[0] / lasted_ns[1] < 1.5  # a busy host is late, and nobody is ever early
 
 
-ALONE = server_config.load("h100-70b")
+ALONE = profiles.load("h100-70b")
 
 
 def one_tier(**changes: object) -> ServerConfig:
@@ -270,7 +270,7 @@ arrivals = { kind = "closed", streams = 2 }
 def test_all_steps_of_the_server_are_told_with_their_engines_names() -> None:
     seen = list[tuple[str, StepDone]]()
     plan = plans.parse(PLAN.replace("requests = 72", "requests = 6"), where="plan")
-    config = server_config.load("fast-tier")
+    config = profiles.load("fast-tier")
     done = list(simulate(plan, config, on_step=lambda name, step: seen.append((name, step))))
     finished = Counter(name for name, step in seen for _ in step.finished)
     assert finished == Counter(r.requested_tier for r in done if r.outcome == "ok")
