@@ -9,12 +9,14 @@ import numpy as np
 from analysis import (
     arms,
     batch,
+    calibrated,
     fallback,
     headline,
     mechanism,
     prefill,
     sequential,
     series,
+    step_law,
     summary,
     sweep,
     trust,
@@ -34,6 +36,7 @@ from analysis.model import (
 )
 from analysis.ragged import Bools
 from analysis.runs import summarise_runs
+from analysis.step_law import StepLaw
 from analysis.sweep import Level
 from analysis.ttft_law import TtftLaw
 from mockserver.hardware import Deployment
@@ -49,6 +52,7 @@ def analyze(
     law_error: float = whitebox.LAW_ERROR,
     price_ratio: float | None = None,
     margin_ratios: tuple[float, float] = batch.MARGIN_RATIOS,
+    calibration: Sequence[Path] = (),
     prefill_margin: float = 0.10,
     decode_margin: float = 0.05,
 ) -> Report:
@@ -56,8 +60,9 @@ def analyze(
 
     ``deployment``, ``context_tokens`` (mean context of the sequences that share a step) and ``law_error``
     (standard deviation of ln step about the deployment's law) are for the white-box batch, ``price_ratio``
-    (compared / baseline) and ``margin_ratios`` for the priced one. A change of prefill or decode by less than
-    its margin is no change. Raises BadInputError where the folders cannot be used.
+    (compared / baseline) and ``margin_ratios`` for the priced one; ``calibration`` are run folders of sweeps
+    of the same tiers, made while nobody else was there. A change of prefill or decode by less than its margin
+    is no change. Raises BadInputError where the folders cannot be used.
     """
     loaded = folders if isinstance(folders, Loaded) else load(folders)
     counted = window.measured(loaded.requests)
@@ -87,6 +92,7 @@ def analyze(
         batch=[
             *_batch_from_tiers(answer, price_ratio, margin_ratios),
             *_batch_from_hardware(tiers, summaries, levels, deployment, context_tokens, law_error),
+            *_batch_from_calibration(summaries, levels, calibration, context_tokens),
             *_batch_from_sweep(levels),
         ],
         figures=_figures(loaded, tiers, laws, levels),
@@ -197,6 +203,28 @@ def _batch_from_sweep(levels: dict[str, list[Level]]) -> list[BatchAnswer]:
     return [one for one in found if one is not None]
 
 
+def _batch_from_calibration(
+    summaries: list[TierSummary],
+    levels: dict[str, list[Level]],
+    calibration: Sequence[Path],
+    context_tokens: float | None,
+) -> list[BatchAnswer]:
+    """By the curve of each tier's own sweep; not where this run is a sweep itself."""
+    if not calibration:
+        return []
+    loaded = load(calibration)
+    laws = {
+        arm.tier: step_law.fit(_levels(arm, loaded))
+        for arm in arms.split(loaded, window.measured(loaded.requests))
+    }
+    found = (
+        calibrated.answer(tier.tier, tier.step_s, law, context_tokens=context_tokens)
+        for tier in summaries
+        if not levels[tier.tier] and isinstance(law := laws.get(tier.tier, ""), StepLaw)
+    )
+    return [answer for answer in found if answer is not None]
+
+
 def _figures(
     loaded: Loaded, tiers: list[Arm], laws: dict[str, TtftLaw | str], levels: dict[str, list[Level]]
 ) -> FigureData:
@@ -208,6 +236,9 @@ def _figures(
         distributions=[one for arm in tiers for one in series.distributions(arm)],
         timeline=series.timeline([arm.tier for arm in tiers], loaded.requests, loaded.infos),
         sweep=[point for tier, found in levels.items() for point in sweep.points(tier, found)],
+        sweep_curves=[
+            curve for tier, found in levels.items() if (curve := step_law.curve(tier, found)) is not None
+        ],
     )
 
 

@@ -187,7 +187,7 @@ class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """One estimate of how many sequences share a step on a tier, by one method."""
 
     tier: str
-    method: Literal["white box", "sweep", "two tiers", "two tiers and price"]
+    method: Literal["white box", "calibrated sweep", "sweep", "two tiers", "two tiers and price"]
     quantity: Literal["batch", "max batch", "batch ratio baseline/compared", "batch share of step, compared"]
     estimate: Estimate
     identified: bool

@@ -14,6 +14,7 @@ from scipy import special
 from analysis import intervals, numbers
 from analysis.deliveries import Gaps
 from analysis.intervals import Floats, Ints
+from analysis.lengths import prompt_tokens
 from analysis.model import BatchAnswer, Estimate, SweepPoint
 from analysis.steps import FEWEST_GAPS
 from analysis.table import Requests
@@ -38,6 +39,8 @@ class Level:
     ttft_p95_s: float | None = None
     decode_s: float | None = None
     """Median time from first to last token."""
+    context_tokens: float | None = None
+    """Mean context of a stream: its prompt and half of its output."""
 
 
 def levels(plan: Plan) -> list[tuple[str, int]]:
@@ -72,8 +75,13 @@ def _level(stage: str, streams: int, requests: Requests, gaps: Gaps) -> Level:
         step_s=_clean_step(gaps, begins, ends),
         ttft_p50_s=intervals.finite(float(np.median(ttft))),
         ttft_p95_s=intervals.finite(float(np.quantile(ttft, 0.95))),
+        context_tokens=intervals.finite(_mean_context(requests)),
         decode_s=intervals.finite(float(np.median(last - first)) / 1e9),
     )
+
+
+def _mean_context(requests: Requests) -> float:
+    return float(np.mean(prompt_tokens(requests) + requests.column("output_tokens") / 2))
 
 
 def windows(first_ns: Ints, last_ns: Ints, *, shortest_ns: int) -> tuple[int, Ints, Ints]:

@@ -61,6 +61,27 @@ def _prefill(outcomes: list[Outcome]) -> tuple[float, str]:
     return figure, f"{said}; {sum(one.prefill_open for one in outcomes)} open"
 
 
+def _factor(outcomes: list[Outcome], name: str) -> tuple[float, str]:
+    values = np.array([value for one in outcomes if (value := getattr(one, name)) is not None])
+    if not values.size:
+        return math.nan, "no case"
+    factor = float(np.exp(np.median(np.abs(values))))
+    return factor, f"{factor:.3f} ({values.size} claimed)"
+
+
+def _hidden(outcomes: list[Outcome]) -> tuple[float, str]:
+    factor, said = _factor(outcomes, "hidden_error")
+    return factor, f"{said.removesuffix(')')}, {sum(one.hidden_open for one in outcomes)} not identified)"
+
+
+def _within(outcomes: list[Outcome]) -> tuple[float, str]:
+    values = [abs(one.hidden_error) for one in outcomes if one.hidden_error is not None]
+    if not values:
+        return math.nan, "no case"
+    good = sum(value <= math.log(1.25) for value in values)
+    return good / len(values), f"{100 * good / len(values):.1f} % ({good} of {len(values)})"
+
+
 def _power(outcomes: list[Outcome], busy: bool) -> tuple[float, str]:
     return _share([one for one in outcomes if one.busy == busy], "conclusive")
 
@@ -103,10 +124,20 @@ def _covered(outcomes: list[Outcome]) -> tuple[float, str]:
 ROWS = (
     Row("largest batch exact", "≥ 95 %", partial(_share, name="largest_exact"), lambda x: x >= 0.95),
     Row("clean curve, RMSE of ln step", "≤ 0.01", partial(_rms, name="curve_errors"), lambda x: x <= 0.01),
-    Row("hidden batch by a calibrated curve, median factor", "≤ 1.15", None),
-    Row("the same within 25 %", "≥ 80 %", None),
-    Row("the same, coverage of the 95 % interval", "0.90 to 0.98", None),
-    Row("the same from histograms, median factor", "≤ 1.2", None),
+    Row("hidden batch by a calibrated curve, median factor", "≤ 1.15", _hidden, lambda x: x <= 1.15),
+    Row("the same within 25 %", "≥ 80 %", _within, lambda x: x >= 0.8),
+    Row(
+        "the same, coverage of the 95 % interval",
+        "0.90 to 0.98",
+        partial(_share, name="hidden_covered"),
+        lambda x: 0.9 <= x <= 0.98,
+    ),
+    Row(
+        "the same from histograms, median factor",
+        "≤ 1.2",
+        partial(_factor, name="binned_error"),
+        lambda x: x <= 1.2,
+    ),
     Row("hidden batch by white box, coverage where claimed", "≥ 0.90", _covered, lambda x: x >= 0.9),
     Row("prefill ratio where known, RMSE of ln", "≤ 0.03", _prefill, lambda x: x <= 0.03),
     Row("decode falsely changed, N = 80", "≤ 8 %", partial(_share, name="decode_false"), lambda x: x <= 0.08),

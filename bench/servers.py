@@ -124,6 +124,24 @@ def alone(seed: str) -> tuple[ServerConfig, int]:
     raise RuntimeError(f"{seed}: no server in {_TRIES} draws")
 
 
+def crowded(config: ServerConfig, largest: int, seed: str) -> ServerConfig:
+    """The same server with others on it, whose batch nobody tells."""
+    rng = Random(seed)
+    for _ in range(_TRIES):
+        changes = {
+            "target_batch": rng.randint(2, max(3, round(0.9 * largest))),
+            "hidden": _hidden(rng, "none", rng.random() < 0.5),
+        }
+        made = msgspec.structs.replace(config, tiers=(msgspec.structs.replace(config.tiers[0], **changes),))
+        try:
+            profiles.check(made, where="drawn")
+        except BadInputError:
+            continue
+        if _bearable(made):
+            return made
+    raise RuntimeError(f"{seed}: no crowd in {_TRIES} draws")
+
+
 def law_step_s(config: ServerConfig, tier: TierConfig) -> float:
     """The law's step at a tier's target batch and mean context, drafts included."""
     tier = config.tiers[0] if tier.shares else tier

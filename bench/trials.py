@@ -12,16 +12,19 @@ from random import Random
 import msgspec
 import numpy as np
 
-from analysis import arms, batch, fallback, whitebox, window
+from analysis import arms, batch, calibrated, fallback, step_law, sweep, whitebox, window
 from analysis.analyze import analyze
 from analysis.load import load
-from analysis.model import Report
+from analysis.model import Estimate, Report
 from analysis.prefill import LARGEST_ERROR
 from analysis.ragged import Floats
+from analysis.sources.aggregate import Binned
+from analysis.step_law import StepLaw
 from bench import servers
 from bench.servers import Pair
 from loadtest import plan as plans
 from loadtest import records
+from loadtest.histogram import GAP_EDGES_S
 from loadtest.plan import Closed, Plan, Stage, Target, Workload
 from loadtest.records import RunInfo
 from mockserver import config as profiles
@@ -31,7 +34,7 @@ from mockserver.job import StepDone
 from tierscope.virtual_run import OnStep, simulate
 
 PROMPT_TOKENS = 64
-FULL, QUICK = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256), (1, 4, 16, 32, 64, 128, 256)
+FULL, QUICK = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256), (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass
@@ -40,7 +43,13 @@ class Outcome:
 
     largest_exact: bool | None = None
     curve_errors: list[float] = field(default_factory=list)
-    """ln(measured / law) of the clean step at each level."""
+    """ln(fitted / law) of the step at each level of the sweep."""
+    hidden_error: float | None = None
+    """ln(batch found / batch there) of others' load, where it is claimed."""
+    hidden_covered: bool | None = None
+    hidden_open: int = 0
+    binned_error: float | None = None
+    """The same from the counts of the exported histogram of gaps."""
     kind: str = ""
     answered: str = ""
     named: bool = False
@@ -68,7 +77,7 @@ def trial(number: int, seed: int, *, quick: bool) -> Outcome:
     """Draw servers of one number and let the analysis say what they are."""
     seed_text = f"inference/{seed}/{number}"
     found = Outcome()
-    _sweep(f"{seed_text}/alone", found, quick=quick)
+    _alone(f"{seed_text}/alone", found, quick=quick)
     kind = servers.KINDS[number % len(servers.KINDS)]
     _compare(servers.pair(f"{seed_text}/{kind}", kind), number, found)
     _equal(servers.pair(f"{seed_text}/equal", "none"), number, found)
@@ -85,31 +94,102 @@ def ab(seed: int, per_tier: int, *, streams: int = 8) -> Plan:
     return msgspec.structs.replace(plan, stages=(warmup, compare))
 
 
-def _sweep(seed: str, found: Outcome, *, quick: bool) -> None:
+def _alone(seed: str, found: Outcome, *, quick: bool) -> None:
+    """Sweep a server while nobody else is there; then find the batch of those who came."""
     config, largest = servers.alone(seed)
+    plan, asked = _sweep(seed, largest, quick=quick)
+    with _written(plan, config) as short, _written(_contexts(seed), config, run_id="contexts") as long:
+        _judge_sweep([short, long], config, largest, found, complete=max(asked) > largest)
+        _hidden(seed, [short, long], servers.crowded(config, largest, f"{seed}/crowd"), found)
+
+
+def _sweep(seed: str, largest: int, *, quick: bool) -> tuple[Plan, list[int]]:
     levels = QUICK if quick else FULL
-    beyond = [level for level in levels if level > largest][:2]
-    used = [level for level in levels if level <= largest] + beyond
-    output = 96 if quick else 192
-    plan = Plan(
-        name="sweep",
-        workload=Workload(prompt_tokens=(PROMPT_TOKENS,), output_tokens=output),
-        stages=tuple(
-            Stage(name=f"c{level}", requests=(2 if quick else 3) * level, arrivals=Closed(streams=level))
-            for level in used
-        ),
-        seed=Random(seed).randrange(2**31),
+    asked = [level for level in levels if level <= largest] + [one for one in levels if one > largest][:2]
+    stages = tuple(
+        Stage(name=f"c{level}", requests=(2 if quick else 3) * level, arrivals=Closed(streams=level))
+        for level in asked
     )
-    report = _report(plan, config)
+    work = Workload(prompt_tokens=(PROMPT_TOKENS,), output_tokens=96 if quick else 192)
+    return Plan(name="sweep", workload=work, stages=stages, seed=Random(seed).randrange(2**31)), asked
+
+
+def _contexts(seed: str) -> Plan:
+    """Few streams with long prompts: what a token of context costs."""
+    stages = tuple(
+        Stage(name=f"long{streams}", requests=3 * streams, arrivals=Closed(streams=streams))
+        for streams in (4, 12)
+    )
+    work = Workload(prompt_tokens=(8192,), output_tokens=256)
+    return Plan(name="contexts", workload=work, stages=stages, seed=Random(seed).randrange(2**31))
+
+
+def _judge_sweep(
+    folders: list[Path], config: ServerConfig, largest: int, found: Outcome, *, complete: bool
+) -> None:
+    report = analyze(folders[:1])
     answer = next((one for one in report.batch if one.quantity == "max batch"), None)
-    if beyond:
+    if complete:
         found.largest_exact = answer is not None and answer.identified and answer.estimate.value == largest
-    law = roofline.law(config.deployment)
+    law, fitted = roofline.law(config.deployment), calibrated_law(folders)
+    if isinstance(fitted, str):
+        found.curve_errors.append(math.inf)
+        return
     for point in report.figures.sweep:
-        if point.step_s.value is not None and point.streams <= largest:
-            tokens = point.active_streams * (PROMPT_TOKENS + output / 2)
-            truth = float(roofline.step_s(law, float(point.active_streams), tokens))
-            found.curve_errors.append(math.log(point.step_s.value / truth))
+        if point.active_streams > 0 and point.streams <= largest:
+            batch, context = float(point.active_streams), PROMPT_TOKENS + 96.0
+            truth = float(roofline.step_s(law, batch, batch * context))
+            found.curve_errors.append(math.log(float(fitted.step_s(batch, context)) / truth))
+
+
+def calibrated_law(folders: list[Path]) -> StepLaw | str:
+    """The law that a sweep teaches, as the report fits it."""
+    loaded = load(folders)
+    (arm,) = arms.split(loaded, window.measured(loaded.requests))
+    levels = []
+    for number, info in enumerate(loaded.infos):
+        mine = arm.good.column("run") == number
+        levels += sweep.measure(arm.good.where(mine), arm.step_gaps.where(mine), info.plan)
+    return step_law.fit(levels)
+
+
+def _hidden(seed: str, calibration: list[Path], config: ServerConfig, found: Outcome) -> None:
+    """48 short probes in a crowd; the mean context of others is told, wrong by 30 %."""
+    batches: list[int] = []
+
+    def seen(_: str, step: StepDone) -> None:
+        if step.decode_sequences:
+            batches.append(step.decode_sequences)
+
+    plan = Plan(
+        name="probes",
+        workload=Workload(prompt_tokens=(128,), output_tokens=64),
+        stages=(Stage(name="probe", requests=48, arrivals=Closed(streams=2)),),
+        seed=Random(f"{seed}/probes").randrange(2**31),
+    )
+    told = profiles.mean_context_tokens(config.tiers[0]) * math.exp(Random(f"{seed}/told").gauss(0, 0.3))
+    with _written(plan, config, on_step=seen) as folder:
+        report = analyze([folder], calibration=calibration, context_tokens=told)
+        binned, law = _binned_step(folder), calibrated_law(calibration)
+    truth = float(np.median(batches))
+    if not isinstance(law, str):
+        counted = calibrated.answer("standard", binned, law, context_tokens=told)
+        if counted is not None and counted.identified and counted.estimate.value is not None:
+            found.binned_error = math.log(counted.estimate.value / truth)
+    answer = next((one for one in report.batch if one.method == "calibrated sweep"), None)
+    if answer is None or not answer.identified or answer.estimate.value is None:
+        found.hidden_open = 1
+        return
+    found.hidden_error = math.log(answer.estimate.value / truth)
+    found.hidden_covered = (answer.estimate.low or 0.0) <= truth <= (answer.estimate.high or 0.0)
+
+
+def _binned_step(folder: Path) -> Estimate:
+    """The median gap as the load generator's histogram knows it: by its buckets."""
+    gaps = load([folder]).token_gaps
+    places = np.searchsorted(GAP_EDGES_S, gaps.gap_ns / 1e9 / gaps.tokens)
+    counts = np.bincount(places, weights=gaps.tokens, minlength=GAP_EDGES_S.size + 1)
+    return Binned(GAP_EDGES_S, counts.astype(np.int64)).quantile(0.5)
 
 
 def _compare(pair: Pair, number: int, found: Outcome) -> None:
@@ -212,17 +292,14 @@ def _auc(above: Floats, below: Floats) -> float:
     return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
 
 
-def _report(plan: Plan, config: ServerConfig) -> Report:
-    with _written(plan, config) as folder:
-        return analyze([folder])
-
-
 @contextmanager
-def _written(plan: Plan, config: ServerConfig, *, on_step: OnStep | None = None) -> Iterator[Path]:
+def _written(
+    plan: Plan, config: ServerConfig, *, run_id: str = "inference", on_step: OnStep | None = None
+) -> Iterator[Path]:
     """A run folder of the plan played against the server, for as long as it is looked at."""
     info = RunInfo(
         schema_version=records.SCHEMA_VERSION,
-        run_id="inference",
+        run_id=run_id,
         tierscope_version=version("tierscope"),
         target=Target(url="simulated:drawn", model="mock"),
         plan=plan,
