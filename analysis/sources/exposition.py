@@ -89,8 +89,13 @@ def aggregate(samples: Iterable[Sample], *, where: str, notes: list[str]) -> Agg
     held = list(samples)
     families = OURS if any(one.name.startswith("tierscope_") for one in held) else SERVERS
     series: list[Series] = []
+    by_name: dict[str, list[Sample]] = {}
+    for one in held:
+        by_name.setdefault(one.name, []).append(one)
     for name, metric in families.items():
-        series += _series(held, name, metric, where, notes)
+        mine = [*by_name.get(f"{name}_bucket", ()), *by_name.get(f"{name}_sum", ())]
+        series += _series(mine, name, metric, where, notes)
+    series = _of_one_kind(series, where, notes)
     if not any(isinstance(one.shape, Binned) and one.shape.count for one in series):
         known = ", ".join(
             name for name in (*OURS, *SERVERS) if name.endswith(("ttft_seconds", "token_seconds"))
@@ -115,6 +120,24 @@ def aggregate(samples: Iterable[Sample], *, where: str, notes: list[str]) -> Agg
         tokens_per_event=_tokens_per_event(held),
         stamp_source=info.get("stamp_source", ""),
     )
+
+
+def _of_one_kind(series: list[Series], where: str, notes: list[str]) -> list[Series]:
+    """Of each metric and tier the series with the fullest one's edges: only in equal buckets counts add up."""
+    fullest: dict[tuple[str, str], Binned] = {}
+    for one in series:
+        if isinstance(one.shape, Binned):
+            known = fullest.setdefault((one.metric, one.tier), one.shape)
+            if one.shape.count > known.count:
+                fullest[one.metric, one.tier] = one.shape
+    kept = [
+        one
+        for one in series
+        if isinstance(one.shape, Binned) and one.shape.fits(fullest[one.metric, one.tier])
+    ]
+    if len(kept) < len(series):
+        notes.append(f"{where}: {len(series) - len(kept)} histograms have other buckets and are left out")
+    return kept
 
 
 def _remarks(own: bool) -> tuple[str, ...]:
@@ -232,7 +255,10 @@ def _labels(text: str) -> dict[str, str] | None:
         match = _LABEL.match(text, place)
         if match is None:
             return None
-        found[match[1]] = re.sub(r"\\(.)", lambda m: _UNESCAPED.get(m[1], m[0]), match[2])
+        value = match[2]
+        if "\\" in value:
+            value = re.sub(r"\\(.)", lambda m: _UNESCAPED.get(m[1], m[0]), value)
+        found[match[1]] = value
         place = match.end()
     return found
 

@@ -238,6 +238,17 @@ def test_counts_that_fall_are_left_out_and_said() -> None:
     assert any("1 lines could not be read" in note for note in report.notes)
 
 
+def test_buckets_of_another_kind_are_left_out_and_said() -> None:
+    other = b"\n" + b"\n".join(
+        b'tierscope_itl_seconds_bucket{requested_tier="a",stage="old",le="%s"} %d' % pair
+        for pair in ((b"0.5", 2), (b"+Inf", 2))
+    )
+    found = exposition.read(gap_page({"0.01": 0, "0.011": 1000, "+Inf": 0}) + other, where="page")
+    report = aggregate_report.answer(found)
+    assert any("1 histograms have other buckets" in note for note in report.notes)
+    assert next(row.count for row in report.tiers[0].quantiles if row.metric == "itl") == 1000
+
+
 # --- a Prometheus server ---
 
 
