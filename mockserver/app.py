@@ -11,6 +11,7 @@ from collections.abc import Callable
 from email.utils import formatdate
 from functools import lru_cache
 from hashlib import blake2b
+from urllib.parse import unquote
 
 import msgspec
 
@@ -170,9 +171,9 @@ class Server:
 
     def _answer_get(self, request: HttpRequest, connection: Connection) -> None:
         """Answer what is not asked of a model."""
-        model = request.path.removeprefix(f"{_MODELS}/")
         answer = self._get.get(request.path)
-        if answer is None and (model == request.path or not model):
+        model = unquote(request.path.removeprefix(f"{_MODELS}/"))
+        if answer is None and not (model and request.path.startswith(f"{_MODELS}/")):
             raise RefusedError(404, f"There is nothing at {request.path}", kind="not_found")
         _only(request, "GET", "HEAD")
         body, content_type = self._model(request, model) if answer is None else answer(request)

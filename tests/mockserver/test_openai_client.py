@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import anthropic
 import msgspec
 import openai
 import pydantic
@@ -154,6 +155,23 @@ def test_structured_outputs_and_strict_tools_parse_into_what_was_asked_for(clien
         assert stream.get_final_response().output_parsed == response.output_parsed
 
 
+@pytest.mark.parametrize("limit", [1, 2, 9])
+def test_a_limit_ends_no_structured_output_which_is_whole_and_so_the_client_parses_it(
+    client: OpenAI, limit: int
+) -> None:
+    chat = client.chat.completions.parse(
+        model="mock", messages=ASKED, response_format=Weather, max_tokens=limit
+    )
+    assert isinstance(chat.choices[0].message.parsed, Weather)
+    response = client.responses.parse(
+        model="mock", input="tell me a word", text_format=Weather, max_output_tokens=limit
+    )
+    assert (type(response.output_parsed), response.status) == (Weather, "completed")
+    assert chat.usage is not None
+    assert response.usage is not None
+    assert chat.usage.completion_tokens == response.usage.output_tokens == limit
+
+
 def test_reasoning_comes_before_text_and_is_counted(thinking: OpenAI) -> None:
     thought = said = ""
     counted = []
@@ -240,6 +258,18 @@ def test_models_are_listed_and_retrieved(client: OpenAI) -> None:
     assert client.models.retrieve("mock").owned_by == "tierscope"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("gpt")
+
+
+def test_every_model_that_is_listed_can_be_retrieved_whatever_its_name() -> None:
+    odd = ("meta-llama/Llama-3", "a model: the second", "100%", "what?", "größer#1", "a%2Fb")
+    tiers = (msgspec.structs.replace(PLAIN.tiers[0], model_names=odd), PLAIN.tiers[1])
+    with served(msgspec.structs.replace(PLAIN, tiers=tiers)) as url:
+        with client_of(url) as theirs:
+            listed = [model.id for model in theirs.models.list()]
+            assert {*odd} < {*listed}
+            assert [theirs.models.retrieve(name).id for name in listed] == listed
+        with anthropic.Anthropic(base_url=url, api_key="any", max_retries=0) as other:
+            assert [other.models.retrieve(model.id).id for model in other.models.list()] == listed
 
 
 def test_refusals_become_the_clients_own_errors(client: OpenAI) -> None:
