@@ -15,7 +15,7 @@ def answers_for(ask: Ask, *, default_output_tokens: int, wire: Wire) -> tuple[An
 
     An answer is as long as the ask allows, or ``default_output_tokens`` where it sets no limit; a stop
     sequence may end the text before. A call of a tool, or a text that must be JSON, is complete however short
-    it is, and no stop sequence is looked for in it.
+    it is, so that no limit ended it, and no stop sequence is looked for in it.
     """
     found = []
     for place, prompt in enumerate(ask.prompts):
@@ -40,7 +40,7 @@ def _answer(ask: Ask, key: int, prompt_tokens: int, default_output_tokens: int, 
             finish="tool",
         )
     met = _stopped(key, thought, tokens, ask.stop) if ask.frame is None else None
-    bounded = ask.max_tokens is not None or ask.ignore_eos
+    bounded = ask.frame is None and (ask.max_tokens is not None or ask.ignore_eos)
     return Answer(
         key=key,
         prompt_tokens=prompt_tokens,

@@ -133,6 +133,7 @@ def test_an_answer_is_json_of_the_schema_that_was_asked_for(client: anthropic.An
     message = client.messages.parse(model="mock", max_tokens=20, messages=QUESTION, output_format=Weather)
     assert isinstance(message.parsed_output, Weather)
     assert message.parsed_output.place
+    assert (message.stop_reason, message.usage.output_tokens) == ("end_turn", 20)
 
 
 def test_a_speed_is_served_or_needs_its_beta(client: anthropic.Anthropic) -> None:
