@@ -3,7 +3,7 @@
 import textwrap
 from dataclasses import dataclass
 
-from mockserver import economics, roofline, speculation
+from mockserver import economics, speculation
 from mockserver.roofline import Law
 from mockserver.tier_config import Speculation
 
@@ -91,8 +91,3 @@ def _row(law: Law, batch: int, context: float, speculating: Speculation | None) 
         compute_ratio=parts.compute / cost,
         overhead_ratio=(parts.overhead + draft) / cost,
     )
-
-
-def bound_of(law: Law, batch: int, context_tokens: float) -> str:
-    """What most of a decode step of that batch is spent on."""
-    return roofline.bound_by(law, batch, round(batch * context_tokens))

@@ -7,7 +7,7 @@ Costs are chip-seconds: what they are worth in dollars depends on the day. Every
 import math
 from typing import NamedTuple
 
-from mockserver import hardware, roofline
+from mockserver import hardware, roofline, speculation
 from mockserver.hardware import Deployment
 from mockserver.roofline import Law
 
@@ -43,7 +43,7 @@ def output_cost_parts(law: Law, batch: float, context_tokens: float, *, drafts: 
     checked, and the costs are those of all that its step brings.
     """
     context, checked = batch * context_tokens, batch * drafts
-    pairs = context * drafts + checked * (drafts + 1) / 2
+    pairs = speculation.drafted_pairs(batch, context, drafts)
     memory_s, compute_s, overhead_s = roofline.parts(law, batch, context, checked, 0.0, pairs)
     p = law.overlap_exponent
     busy_s = (memory_s**p + compute_s**p) ** (1 / p)

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Any
 
 from mockserver.background import Background
-from mockserver.job import Finished, Job, Started, StepDone
+from mockserver.job import Finished, Job, StepDone
 from mockserver.kv_memory import KvMemory
 from mockserver.neighbours import Neighbours
 from mockserver.noise import StepNoise
@@ -29,7 +29,7 @@ from mockserver.prefix_store import PrefixStore
 from mockserver.roofline import StepFunction
 from mockserver.scheduling import Limits, Plan, Scheduler
 from mockserver.sequence import Sequence
-from mockserver.speculation import Drafting
+from mockserver.speculation import Drafting, drafted_pairs
 from mockserver.tier_config import PrefixCache, Speculation
 from mockserver.token_instants import TokenInstants
 
@@ -213,7 +213,7 @@ class Engine:
             return self._step(sequences, context, prefill, cached, pairs)
         drafts = self._drafting.draft_tokens
         prefill += sequences * drafts
-        pairs += context * drafts + 0.5 * sequences * drafts * (drafts + 1)
+        pairs += drafted_pairs(sequences, context, drafts)
         return self._step(sequences, context, prefill, cached, pairs) + self._drafting.draft_s
 
     def _coast(self, now_ns: int) -> None:
@@ -332,7 +332,6 @@ class Engine:
     ) -> StepDone:
         """What is said of the step that has just been booked."""
         plan, memory, drafting = self._plan, self._memory, self._drafting
-        met = [(s, s.first_token_ns) for s in over if s.first_token_ns is not None]  # not those met midway
         return StepDone(
             number=self._number,
             started_ns=self._started_ns,
@@ -349,17 +348,14 @@ class Engine:
             cached_kv_tokens=memory.cached_tokens,
             emitted=emitted,
             emitted_tokens=counts,
-            started=tuple([_started(sequence, ended_ns) for sequence in begun if not sequence.hidden]),
+            started=tuple([sequence.started(ended_ns) for sequence in begun if not sequence.hidden]),
             finished=tuple([self._close(sequence, ended_ns) for sequence in over if not sequence.hidden]),
             queried_tokens=plan.queried_tokens,
             hit_tokens=plan.hit_tokens,
             drafted_tokens=drafting.draft_tokens * self._decode_sequences if drafting is not None else 0,
             accepted_tokens=accepted,
             preempted=len(plan.preempted),
-            ttft_ns=tuple([ended_ns - sequence.submitted_ns for sequence in begun]),
-            queue_ns=tuple([sequence.admitted_ns - sequence.submitted_ns for sequence in begun]),
-            e2e_ns=tuple([ended_ns - sequence.submitted_ns for sequence, _ in met]),
-            decode_ns=tuple([ended_ns - first_ns for _, first_ns in met]),
+            **_times(begun, over, ended_ns),
         )
 
     def _close(self, sequence: Sequence, ended_ns: int) -> Finished:
@@ -388,11 +384,12 @@ def _memory(limits: Limits, cache: PrefixCache | None, store: PrefixStore | None
     )
 
 
-def _started(sequence: Sequence, ended_ns: int) -> Started:
-    return Started(
-        job_id=sequence.job_id,
-        submitted_ns=sequence.submitted_ns,
-        admitted_ns=sequence.admitted_ns,
-        first_token_ns=ended_ns,
-        cached_tokens=sequence.cached_tokens,
-    )
+def _times(begun: list[Sequence], over: list[Sequence], ended_ns: int) -> dict[str, Any]:
+    """How long each of those took that got their first token or their last one."""
+    met = [(s, s.first_token_ns) for s in over if s.first_token_ns is not None]  # not those met midway
+    return {
+        "ttft_ns": tuple([ended_ns - sequence.submitted_ns for sequence in begun]),
+        "queue_ns": tuple([sequence.admitted_ns - sequence.submitted_ns for sequence in begun]),
+        "e2e_ns": tuple([ended_ns - sequence.submitted_ns for sequence, _ in met]),
+        "decode_ns": tuple([ended_ns - first_ns for _, first_ns in met]),
+    }

@@ -70,9 +70,7 @@ class EngineCounts:
         """
         decoding, ended_ns = step.decode_sequences, step.ended_ns
         if not decoding:
-            joined = len(step.ttft_ns) - step.decode_ns.count(
-                0
-            )  # a single token leaves nobody to wait for more
+            joined = len(step.ttft_ns) - step.decode_ns.count(0)  # who wants one token waits for no more
             if joined:
                 self._joined.append((ended_ns, joined))
             return

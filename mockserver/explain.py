@@ -128,7 +128,7 @@ def _explain_tier(config: ServerConfig, tier: TierConfig) -> TierExplanation:
         step_s=step_s,
         slope_s=_step_s(law, tier_with_engine, batch + 1, context) - step_s,
         context_slope_s=_step_s(law, tier_with_engine, batch, context + 1000) - step_s,
-        bound_by=cost_table.bound_of(law, batch, context),
+        bound_by=_bound_by(law, tier_with_engine, batch, context),
         tokens_per_step=each,
         tokens_per_s=each / step_s,
         server_tokens_per_s=batch * each / step_s,
@@ -150,6 +150,12 @@ def _step_s(law: roofline.Law, tier: TierConfig, batch: int, context: float) -> 
     if tier.speculation is None:
         return roofline.step_s(law, float(batch), batch * context)
     return hidden_load.decode_step_s(law, tier, batch, batch * context)
+
+
+def _bound_by(law: roofline.Law, tier: TierConfig, batch: int, context: float) -> str:
+    total, drafts = round(batch * context), tier.checked_tokens - 1
+    pairs = speculation.drafted_pairs(batch, total, drafts)
+    return roofline.bound_by(law, batch, total, batch * drafts, 0, pairs)
 
 
 def _tokens_per_step(tier: TierConfig) -> float:

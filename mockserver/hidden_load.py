@@ -40,7 +40,7 @@ def decode_step_s(
     if tier.speculation is None:
         return step(batch, context, prefill_tokens, 0, pairs)
     drafts = tier.speculation.draft_tokens
-    pairs += context * drafts + 0.5 * batch * drafts * (drafts + 1)
+    pairs += speculation.drafted_pairs(batch, context, drafts)
     draft_s = drafts * tier.speculation.draft_s
     return step(batch, context, batch * drafts + prefill_tokens, 0, pairs) + draft_s
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from mockserver.job import Job
+from mockserver.job import Job, Started
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,3 +80,13 @@ class Sequence:
     def mean_batch(self) -> float:
         """Sequences that decoded in a step, mean over those in which it did; 0 before the first."""
         return self.decoded_with / self.decode_steps if self.decode_steps else 0.0
+
+    def started(self, ended_ns: int) -> Started:
+        """What is told of a job of ours when a step's end brings its first token."""
+        return Started(
+            job_id=self.job_id,
+            submitted_ns=self.submitted_ns,
+            admitted_ns=self.admitted_ns,
+            first_token_ns=ended_ns,
+            cached_tokens=self.cached_tokens,
+        )

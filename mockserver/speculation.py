@@ -20,6 +20,14 @@ def tokens_per_step(speculation: Speculation) -> float:
     return sum(speculation.acceptance_ratio**place for place in range(speculation.draft_tokens + 1))
 
 
+def drafted_pairs(sequences: float, context_tokens: float, draft_tokens: int) -> float:
+    """Query-key pairs of all that a step drafts for so many sequences of that context, summed over them.
+
+    Each drafted token attends to its sequence's context, to those drafted before it and to itself.
+    """
+    return context_tokens * draft_tokens + 0.5 * sequences * draft_tokens * (draft_tokens + 1)
+
+
 class Drafting:
     """Draws, seeded, what the steps of a sequence bring it."""
 
