@@ -282,11 +282,11 @@ def _fallback(seed: str, number: int, found: Outcome) -> None:
     indices = sorted_.faster.good.column("index")[sorted_.rows[1]].astype(int)
     truth = np.array([served[index] == "standard" for index in indices.tolist()])
     if 0 < truth.sum() < truth.size:
-        found.auc = _auc(sorted_.score[truth], sorted_.score[~truth])
+        found.auc = auc(sorted_.score[truth], sorted_.score[~truth])
         found.share_error = float(sorted_.mixture.probability(sorted_.values[1]).mean() - truth.mean())
 
 
-def _auc(above: Floats, below: Floats) -> float:
+def auc(above: Floats, below: Floats) -> float:
     """Probability that a random positive scores above a random negative."""
     differences = above[:, None] - below[None, :]
     return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
