@@ -11,6 +11,9 @@ from typing import Protocol
 from mockserver.job import Finished, StepDone
 
 
+_FEWEST_KEPT = 64
+
+
 class Receiver(Protocol):
     """Whom tokens are for."""
 
@@ -28,6 +31,11 @@ class Smoothing:
         self._call_at = call_at
         self._due: list[list[Callable[[], None]]] = []
         self._last_ns: dict[int, int] = {}  # job → end of the last step that brought it a token
+        self._most_kept = _FEWEST_KEPT
+
+    def __len__(self) -> int:
+        """Jobs of which something is remembered."""
+        return len(self._last_ns)
 
     def on_step(self, step: StepDone, entry_of: Callable[[int], tuple[Receiver, int] | None]) -> None:
         """Hand out what the step before left, and of this one what is due at its end."""
@@ -56,13 +64,16 @@ class Smoothing:
                 entry[0].finished(entry[1], finished)
             else:
                 groups[at_ns].append(_end(*entry, finished))
+        if len(self._last_ns) > self._most_kept:
+            self._forget_dropped(entry_of)
         for at_ns in sorted(groups):
             self._due.append(groups[at_ns])
             self._call_at(at_ns, partial(_run, groups[at_ns]))
 
-    def forget(self, job_id: int) -> None:
-        """A job was cancelled."""
-        self._last_ns.pop(job_id, None)
+    def _forget_dropped(self, entry_of: Callable[[int], tuple[Receiver, int] | None]) -> None:
+        """Forget jobs that nobody waits for any more, now and then; who was preempted still waits."""
+        self._last_ns = {job: ns for job, ns in self._last_ns.items() if entry_of(job) is not None}
+        self._most_kept = 2 * len(self._last_ns) + _FEWEST_KEPT
 
 
 def _run(group: list[Callable[[], None]]) -> None:

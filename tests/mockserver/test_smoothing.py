@@ -58,3 +58,20 @@ def test_each_token_leaves_when_the_law_says_and_the_end_after_the_last() -> Non
         max(len(set(r.token_ns)) - len({*map(int, r.done.token_ns)}) for r in receivers.values() if r.done)
         > 20
     )
+
+
+def test_who_hangs_up_is_forgotten() -> None:
+    smoothing = Smoothing(lambda at_ns, call: None)
+    for number in range(0, 3000, 3):
+        receivers = {number + place: (Noting(lambda: 0), 0) for place in range(3)}
+        smoothing.on_step(step_for(number, tuple(receivers)), receivers.get)
+    assert len(smoothing) < 150
+
+
+def step_for(number: int, emitted: tuple[int, ...]) -> StepDone:
+    """A step that brings some jobs two tokens each."""
+    return StepDone(
+        number=number, started_ns=number, ended_ns=number + 1, decode_sequences=len(emitted),
+        context_tokens=1, prefill_tokens=0, generated_tokens=2 * len(emitted), running=len(emitted), waiting=0,
+        kv_tokens=1, emitted=emitted, emitted_tokens=(2,) * len(emitted), finished=(),
+    )  # fmt: skip
