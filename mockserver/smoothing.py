@@ -10,7 +10,6 @@ from typing import Protocol
 
 from mockserver.job import Finished, StepDone
 
-
 _FEWEST_KEPT = 64
 
 

@@ -72,6 +72,6 @@ def step_for(number: int, emitted: tuple[int, ...]) -> StepDone:
     """A step that brings some jobs two tokens each."""
     return StepDone(
         number=number, started_ns=number, ended_ns=number + 1, decode_sequences=len(emitted),
-        context_tokens=1, prefill_tokens=0, generated_tokens=2 * len(emitted), running=len(emitted), waiting=0,
+        context_tokens=1, prefill_tokens=0, generated_tokens=2 * len(emitted), running=3, waiting=0,
         kv_tokens=1, emitted=emitted, emitted_tokens=(2,) * len(emitted), finished=(),
     )  # fmt: skip
