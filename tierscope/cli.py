@@ -204,7 +204,8 @@ def report(
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="For --prometheus: the same; default: now.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="HTML file; default: report.html in the run.")
+        Path | None,
+        typer.Option("--out", help="HTML file; default: report.html in the run, or beside the file."),
     ] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Also as JSON (docs/report.md).")] = None,
     md: Annotated[Path | None, typer.Option("--md", help="Also as Markdown, figures beside it.")] = None,

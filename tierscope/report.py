@@ -52,7 +52,7 @@ def report_runs(
 
     given = [inputs.parse(str(run)) for run in runs]
     page = html if html is not None else _usual_page(given[0].path if given else Path())
-    _check_files({"--out": page, "--json": json, "--md": md})
+    _check_files({"--out": page, "--json": json, "--md": md}, [one.path for one in given])
     deployment, usual_context_tokens, usual_law_error = _hardware(hardware)
     opened = inputs.read(given) if asked is None else prometheus.read(asked, given=given)
     answer: Callable[..., Report]
@@ -134,7 +134,7 @@ def _profit_ratios(given: tuple[float, float] | None) -> tuple[float, float]:
     return low, high
 
 
-def _check_files(files: dict[str, Path | None]) -> None:
+def _check_files(files: dict[str, Path | None], inputs: Sequence[Path]) -> None:
     """Refuse, before any work, files that cannot be written or would take the place of something else.
 
     ``files`` maps options to paths. What a run recorded is never written over.
@@ -147,6 +147,8 @@ def _check_files(files: dict[str, Path | None]) -> None:
             raise BadInputError(f"{option}: {path} is a folder; name a file in it")
         if path.name in (RUN_FILE, PARQUET_FILE) or path.match(LINES_FILES):
             raise BadInputError(f"{option}: {path} is what a run recorded; name another file")
+        if path.resolve() in {one.resolve() for one in inputs}:
+            raise BadInputError(f"{option}: {path} is what the report is made from; name another file")
         if path in seen:
             raise BadInputError(f"{option}: {path} is the file of {seen[path]} too; name another one")
         if option == "--md" and path.exists() and not path.is_file():

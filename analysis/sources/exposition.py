@@ -123,7 +123,7 @@ def aggregate(samples: Iterable[Sample], *, where: str, notes: list[str]) -> Agg
 
 
 def _of_one_kind(series: list[Series], where: str, notes: list[str]) -> list[Series]:
-    """Of each metric and tier the series with the fullest one's edges: only in equal buckets counts add up."""
+    """Of each metric and tier those with the fullest one's edges: only equal buckets add up."""
     fullest: dict[tuple[str, str], Binned] = {}
     for one in series:
         if isinstance(one.shape, Binned):

@@ -29,6 +29,7 @@ from loadtest.histogram import GAP_EDGES_S, Histogram
 from loadtest.metrics import RunMetrics
 from loadtest.plan import Closed, Plan, Stage, Target, Tier, Workload
 from loadtest.records import RequestRecord
+from mockserver import config
 from tierscope.errors import BadInputError
 
 LENGTHS = (128, 2048, 8192, 16384)
@@ -183,6 +184,26 @@ def test_equal_tiers_are_never_called_changed_from_buckets(draw: Any, server: An
         test = from_buckets(draw(servers, per_tier=40, seed=seed).records()).verdict.decode
         assert test is not None
         assert test.answer != "changed"
+
+
+def test_a_batch_is_read_back_from_buckets_as_from_records(
+    draw: Any, server: Any, folder: Callable[..., Path]
+) -> None:
+    deployment = config.load("fast-tier").deployment
+    records = draw({"standard": server(), "fast": server(step_s=0.012)}, per_tier=40, seed=6).records()
+    whole = analyze([folder(records)], deployment=deployment, context_tokens=2000.0)
+    binned = from_buckets(records, deployment=deployment, context_tokens=2000.0)
+    batches = {one.tier: one for one in whole.batch if one.method == "white box"}
+    found = [one for one in binned.batch if one.method == "white box"]
+    assert len(found) == 2
+    for one in found:
+        known = batches[one.tier].estimate
+        assert one.estimate.low is not None
+        assert one.estimate.high is not None
+        assert known.low is not None
+        assert known.high is not None
+        assert one.estimate.low <= known.low * 1.02  # buckets know the step less well, and never better
+        assert one.estimate.high >= known.high / 1.02
 
 
 def gap_page(counts: dict[str, int], **more: str) -> bytes:

@@ -109,6 +109,17 @@ def test_a_batch_asked_of_a_file_without_gaps_is_exit_code_1(tmp_path: Path) -> 
     assert main(["report", str(HUNDRED / "guidellm.json"), *options]) == 1
 
 
+def test_a_report_never_takes_the_place_of_what_it_is_made_from(tmp_path: Path) -> None:
+    from tierscope.report import report_runs
+
+    own = tmp_path / "result.json"
+    own.write_bytes((HUNDRED / "vllm.json").read_bytes())
+    for name in (own, Path(f"a={own}")):
+        with pytest.raises(BadInputError, match=r"--json: .*result.json is what the report is made from"):
+            report_runs([name], html=None, json=own, md=None, hardware=None)
+    assert own.read_bytes() == (HUNDRED / "vllm.json").read_bytes()
+
+
 def copy(folder: Path) -> list[str]:
     (folder / "copy").write_bytes((HUNDRED / "vllm.json").read_bytes())
     return [str(HUNDRED / "vllm.json"), str(folder / "copy")]
