@@ -8,7 +8,7 @@ import msgspec
 from tierscope.errors import BadInputError
 
 T = TypeVar("T")
-MOST_BYTES = 4_000_000_000
+MOST_NOTES = 10
 
 
 def document(data: bytes, *, where: str) -> Any:
@@ -42,13 +42,24 @@ def lines(data: bytes, kind: type[T], *, where: str) -> tuple[list[T], list[str]
     """One value a line, and a note on each line that is none: a last one cut short loses that line only."""
     found: list[T] = []
     notes: list[str] = []
+    left_out, decoder = 0, msgspec.json.Decoder(kind, strict=False)
+    unended = 0 if data.endswith(b"\n") else data.count(b"\n") + 1
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
+            found.append(decoder.decode(line))
+            continue
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # it may still be JSON as Python writes it
+        try:
             found.append(typed(document(line, where=where), kind, where=where))
         except BadInputError as error:
-            last = not data.endswith(b"\n") and number == data.count(b"\n") + 1
-            what = "is cut short and left out" if last else f"is left out: {error}"
-            notes.append(f"{where}: line {number} {what}")
+            left_out += 1
+            cut = number == unended
+            if cut or left_out <= MOST_NOTES:
+                what = "is cut short and left out" if cut else f"is left out: {error}"
+                notes.append(f"{where}: line {number} {what}")
+    if left_out > len(notes):
+        notes.append(f"{where}: {left_out - len(notes)} more lines are left out for reasons like these")
     return found, notes

@@ -283,6 +283,15 @@ def test_a_line_that_is_cut_short_loses_that_line_only(tmp_path: Path) -> None:
     assert any("line 8 is cut short and left out" in note for note in report.notes)
 
 
+def test_of_many_lines_that_are_none_only_some_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.jsonl"
+    path.write_bytes((HUNDRED / "aiperf.jsonl").read_bytes() + b'{"metadata": 1}\n' * 1000)
+    loaded = opened(str(path))
+    assert len(loaded.requests) == 8
+    assert len(loaded.notes) == 11
+    assert "990 more lines are left out" in loaded.notes[-1]
+
+
 def test_nan_as_pythons_json_writes_it_is_a_number_that_is_not_told(tmp_path: Path) -> None:
     own = document("genai_bench.json")
     own["individual_request_metrics"][0]["tpot"] = float("nan")
