@@ -9,28 +9,20 @@ from analysis import arms, batch, headline, intervals, numbers, prefill, steps, 
 from analysis.model import (
     REPORT_SCHEMA_VERSION,
     BatchAnswer,
-    Distribution,
     ErrorGroup,
     Estimate,
-    FigureData,
     Metric,
-    PrefillPoint,
     QuantileRow,
     Report,
     RunSummary,
     TierSummary,
-    TrustItem,
     Verdict,
 )
-from analysis.phrases import percent
-from analysis.series import prefill_curve
-from analysis.sources import aggregate_decode, binned_ttft
+from analysis.sources import aggregate_decode, aggregate_figures, aggregate_trust, binned_ttft
 from analysis.sources.aggregate import CLUSTER, Aggregate, Binned
 from analysis.sources.source import lacking, sentences
 from analysis.sources.withheld import summarise
 from analysis.summary import METRICS, NO_ECHO
-from analysis.trust import FAILED_BAD, FAILED_CAUTION
-from analysis.trust_item import graded, item
 from analysis.ttft_law import TtftLaw
 from loadtest.records import OUTCOMES
 from mockserver.hardware import Deployment
@@ -72,7 +64,7 @@ def answer(
         tierscope_version=version("tierscope"),
         headline=_headline(told, said, summaries, errors),
         verdict=said,
-        trust=_trust(told, tiers, found),
+        trust=aggregate_trust.judge(told, tiers, found),
         runs=_runs(told, summaries),
         tiers=summaries,
         prefill=[prefill.describe_law(name, _requests(told, name), laws[name]) for name in tiers],
@@ -80,7 +72,7 @@ def answer(
             *_from_tiers(said, price_ratio, margin_ratios),
             *_from_hardware(told, summaries, deployment, context_tokens, law_error),
         ],
-        figures=_figures(told, tiers, laws),
+        figures=aggregate_figures.draw(told, tiers, laws),
         sources=[summarise(told.source)],
         errors=errors,
         notes=[*told.notes, *sentences(told.source), *_refusals(found)],
@@ -241,76 +233,6 @@ def _errors(told: Aggregate) -> list[ErrorGroup]:
     return sorted(groups, key=lambda group: -group.count)
 
 
-def _trust(told: Aggregate, tiers: list[str], found: dict[str, aggregate_decode.Step]) -> list[TrustItem]:
-    items = [_stamps(told), _failures(told), _resolution(told)]
-    for name in tiers:
-        loaded = found[name].loaded_ratio
-        if loaded is not None and loaded >= steps.CAUTION_LOADED:
-            bad = loaded >= steps.REFUSE_LOADED
-            said = "cannot be read" if bad else "reads up to a few per cent too long"
-            items.append(
-                item(
-                    "prefill load",
-                    "bad" if bad else "caution",
-                    f"{percent(round(loaded, 3))} of {name}'s gaps carry somebody's prefill, so that "
-                    "its step time "
-                    f"{said}.",
-                )
-            )
-    order = lacking([told.source], "order")
-    if order is not None:
-        items.append(item("steady state", "caution", f"Whether anything drifted cannot be told: {order}."))
-    return items
-
-
-def _stamps(told: Aggregate) -> TrustItem:
-    if told.measured_by == "server":
-        return item("stamps", "caution", "Times are the server's own: network and client are not in them.")
-    if told.stamp_source == "kernel":
-        return item("stamps", "good", "Arrivals were stamped by the kernel, whatever the client was doing.")
-    if told.stamp_source == "virtual":
-        return item("stamps", "good", "Simulated: instants are exact, in virtual time.")
-    return item("stamps", "caution", "Arrivals were stamped by the client itself; a busy client stamps late.")
-
-
-def _failures(told: Aggregate) -> TrustItem:
-    total = sum(count for one in told.counts for count in one.outcomes.values())
-    failed = total - sum(one.outcomes.get("ok", 0) for one in told.counts)
-    if not total:
-        return item("failures", "caution", "How many requests failed is not told.")
-    share = failed / total
-    if not failed:
-        return item(
-            "failures", "good", f"All {numbers.counted(total, 'request')} that were counted succeeded."
-        )
-    return item(
-        "failures",
-        graded(share, FAILED_CAUTION, FAILED_BAD),
-        f"{failed} of {numbers.counted(total, 'request')} failed ({percent(round(share, 4))}), warm-up "
-        "included; "
-        "latencies are of those that succeeded.",
-    )
-
-
-def _resolution(told: Aggregate) -> TrustItem:
-    """How wide the buckets are in which medians lie."""
-    worst = 1.0
-    for one in told.series:
-        if isinstance(one.shape, Binned) and one.shape.count and one.metric in ("itl", "ttft", "tpot"):
-            low, high = one.shape.bucket(0.5)
-            worst = max(worst, high / low if low is not None and high is not None else np.inf)
-    if all(not isinstance(one.shape, Binned) for one in told.series):
-        return item("resolution", "caution", "Numbers are as the tool printed them; none has an interval.")
-    if not np.isfinite(worst):
-        return item(
-            "resolution", "bad", "A median lies in a bucket that is open on one side: it has only a bound."
-        )
-    level = graded(worst - 1, 0.15, 0.5)
-    return item(
-        "resolution", level, f"Buckets in which medians lie are up to {percent(round(worst - 1, 3))} wide."
-    )
-
-
 def _runs(told: Aggregate, tiers: list[TierSummary]) -> list[RunSummary]:
     requests = sum(tier.requests for tier in tiers)
     return [
@@ -371,47 +293,6 @@ def _from_hardware(
 def _bounded(step: Estimate) -> Estimate:
     """A step time with both ends, for the inversion; without them there is none."""
     return step if step.low is not None and step.high is not None else intervals.NOTHING
-
-
-def _figures(told: Aggregate, tiers: list[str], laws: dict[str, TtftLaw | str]) -> FigureData:
-    points = []
-    for tier in tiers:
-        for size in told.classes("ttft", tier):
-            shape = told.pooled("ttft", tier, size)
-            if isinstance(shape, Binned):
-                p10, p50, p90 = (shape.quantile(q).value for q in (0.1, 0.5, 0.9))
-                points.append(
-                    PrefillPoint(
-                        tier=tier, prompt_tokens=size, count=shape.count, p10_s=p10, p50_s=p50, p90_s=p90
-                    )
-                )
-    drawn: tuple[Metric, ...] = ("ttft", "itl", "tpot", "otps", "e2e")
-    shapes = [(tier, metric, told.pooled(metric, tier)) for tier in tiers for metric in drawn]
-    return FigureData(
-        prefill_points=points,
-        prefill_curves=[prefill_curve(tier, law) for tier, law in laws.items() if isinstance(law, TtftLaw)],
-        distributions=[
-            _distribution(tier, metric, one)
-            for tier, metric, one in shapes
-            if isinstance(one, Binned) and one.count
-        ],
-        timeline=[],
-        sweep=[],
-    )
-
-
-def _distribution(tier: str, metric: Metric, shape: Binned) -> Distribution:
-    """The filled buckets; an open one at an end is drawn as wide as its neighbour."""
-    edges = shape.edges
-    ratio = edges[1] / edges[0] if edges.size > 1 else 2.0
-    first, last = edges[0] / ratio, edges[-1] * ratio
-    bounds = np.concatenate(([first], edges, [last]))
-    filled = np.flatnonzero(shape.counts)
-    begin, end = int(filled[0]), int(filled[-1]) + 1
-    shares = shape.counts[begin:end] / shape.count
-    return Distribution(
-        tier=tier, metric=metric, edges=bounds[begin : end + 1].tolist(), shares=shares.tolist()
-    )
 
 
 def _refusals(found: dict[str, aggregate_decode.Step]) -> list[str]:
