@@ -96,7 +96,7 @@ def analyze(
             *_batch_from_sweep(levels),
         ],
         figures=_figures(loaded, tiers, laws, levels),
-        mechanism=mechanism.explain(pair, _both(laws, pair), answer) if pair else None,
+        mechanism=mechanism.explain(pair, answer) if pair else None,
         fallback=fallback.find(pair, loaded.infos) if pair else None,
         errors=errors,
         notes=[*loaded.notes, *unlisted, *_left_out(loaded, counted), *_unanswered(tiers, deployment)],
@@ -131,15 +131,11 @@ def _verdict(
         return verdict.only_one_tier(tiers[0].tier)
     return verdict.compare(
         pair,
-        _both(laws, pair),
+        (laws[pair[0].tier], laws[pair[1].tier]),
         decode_margin=decode_margin,
         prefill_margin=prefill_margin,
         significance=significance,
     )
-
-
-def _both(laws: dict[str, TtftLaw | str], pair: tuple[Arm, Arm]) -> tuple[TtftLaw | str, TtftLaw | str]:
-    return laws[pair[0].tier], laws[pair[1].tier]
 
 
 def _significance(loaded: Loaded, counted: Bools) -> float:

@@ -20,7 +20,6 @@ from analysis.arms import Arm
 from analysis.mechanism_rules import Seen
 from analysis.model import Inseparable, Mechanism, MechanismAnswer, RuleEvidence, Verdict
 from analysis.ragged import Floats
-from analysis.ttft_law import TtftLaw
 
 SPEED_DIFFERS = 1.05
 """Output speeds closer than this do not say which tier is the faster one."""
@@ -36,13 +35,11 @@ _MEANS: dict[Mechanism, str] = {
 }
 
 
-def explain(
-    arms: tuple[Arm, Arm], laws: tuple[TtftLaw | str, TtftLaw | str], verdict: Verdict
-) -> MechanismAnswer | None:
+def explain(arms: tuple[Arm, Arm], verdict: Verdict) -> MechanismAnswer | None:
     """Apply the rules to two arms; None where there was no comparison. ``verdict`` is that on these arms."""
     if verdict.decode is None or verdict.prefill is None:
         return None
-    seen = mechanism_rules.look(arms, laws, verdict.decode, verdict.prefill)
+    seen = mechanism_rules.look(arms, verdict.decode, verdict.prefill)
     if _second_is_slower(seen, arms):
         seen = mechanism_rules.flipped(seen)
     evidence = mechanism_rules.evidence(seen)
@@ -134,7 +131,9 @@ def _second_is_slower(seen: Seen, arms: tuple[Arm, Arm]) -> bool:
     """Whether the arms stand in the order faster, slower: by output speed, else prefill, else wait."""
     medians = [float(np.median(known)) if (known := _known(arm)).size else math.nan for arm in arms]
     speed = medians[0] / medians[1] if all(median > 0 for median in medians) else math.nan
-    prefill = seen.prefill_ratio.value or math.nan
+    prefill = math.nan
+    if (found := seen.prefill_ratio).value is not None and not (found.low or 0) <= 1 <= (found.high or 1):
+        prefill = found.value
     for ratio, differs in ((speed, SPEED_DIFFERS), (prefill, mechanism_rules.PREFILL_RATIO)):
         if math.isfinite(ratio) and abs(math.log(ratio)) > math.log(differs):
             return ratio < 1

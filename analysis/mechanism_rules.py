@@ -16,7 +16,6 @@ from analysis.model import DecodeTest, Estimate, Mechanism, PrefillTest, RuleEvi
 from analysis.own_context import ContextSlope
 from analysis.prefill import CERTAIN
 from analysis.speeds import Deliveries
-from analysis.ttft_law import TtftLaw
 from analysis.waits import Wait
 
 MORE_TOKENS, MORE_TRIPLES, LEAST_VARIATION = 0.25, 0.02, 0.1
@@ -45,9 +44,7 @@ class Seen:
     waits: tuple[Wait | None, Wait | None]
 
 
-def look(
-    arms: tuple[Arm, Arm], laws: tuple[TtftLaw | str, TtftLaw | str], decode: DecodeTest, prefill: PrefillTest
-) -> Seen:
+def look(arms: tuple[Arm, Arm], decode: DecodeTest, prefill: PrefillTest) -> Seen:
     """Measure all that the rules need, in the order of the arms (which may not be slower, faster)."""
     a, b = (_bounded(arm) for arm in arms)
     loaded = any(steps.loaded_share(arm.good) >= steps.REFUSE_LOADED for arm in arms)
@@ -61,7 +58,7 @@ def look(
         steps_s=(speeds.median_step(a).value, speeds.median_step(b).value),
         stalled_s=(speeds.stalled_step_s(a), speeds.stalled_step_s(b)),
         slopes=(own_context.measure(a.good, a.step_gaps), own_context.measure(b.good, b.step_gaps)),
-        waits=(_wait(a, laws[0]), _wait(b, laws[1])),
+        waits=waits.measure((a, b), common=not _clearly_apart(prefill)) or (None, None),
     )
 
 
@@ -192,7 +189,7 @@ def priority(seen: Seen) -> RuleEvidence:
     """Requests wait less, while steps are the same."""
     slow, fast = seen.waits
     if slow is None or fast is None:
-        return _unknown("priority only", "queue wait ratio", WAIT_RATIO, "No law of TTFT could be fitted.")
+        return _unknown("priority only", "queue wait ratio", WAIT_RATIO, "Too few requests have a TTFT.")
     ratio, z = waits.ratio(slow, fast)
     said = (
         f"Requests waited {numbers.duration(slow.mean_s)} on {seen.names[0]} and "
@@ -205,8 +202,9 @@ def priority(seen: Seen) -> RuleEvidence:
     return _evidence("priority only", "queue wait ratio", Estimate(value=ratio), WAIT_RATIO, holds, said)
 
 
-def _wait(arm: Arm, law: TtftLaw | str) -> Wait | None:
-    return None if isinstance(law, str) else waits.measure(arm, law)
+def _clearly_apart(prefill: PrefillTest) -> bool:
+    ratio, error = prefill.speed_ratio.value, prefill.standard_error
+    return ratio is not None and error is not None and abs(math.log(ratio)) > max(0.1, CERTAIN * error)
 
 
 def _slope_ratio(slow: ContextSlope, fast: ContextSlope) -> Estimate:

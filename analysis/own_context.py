@@ -1,8 +1,8 @@
 """What a token more of own context costs a step: the KV read of one token, seen from outside.
 
 Between the first or last token of one own stream and the next such instant the set of own streams stands
-still: an epoch. Own contexts C and their number n are known in each, and so is the step y, a low quantile of the gaps. From one
-epoch to the next
+still: an epoch. Own contexts C and their number n are known in each, and so is the step y, the median of the
+gaps that carry no prompt. From one epoch to the next
 
     Δy = κ·ΔC + s·Δn + noise
 
@@ -24,8 +24,8 @@ from analysis.table import Requests
 FEWEST = 24
 """Differences between epochs that it takes."""
 FEWEST_STEPS = 3
-CLEAN = 0.25
-"""Quantile of an epoch's gaps that is its step: those above may carry the prompt whose end ends the epoch."""
+CLEAN_QUANTILE, CLEAN_RATIO = 0.2, 1.3
+"""A gap longer than so many times that quantile of a run's gaps carries a prompt and is left out."""
 HUBER = 1.345
 _ROUNDS = 15
 
@@ -70,7 +70,7 @@ def measure(requests: Requests, gaps: Gaps) -> ContextSlope | None:
 
 
 def epochs(requests: Requests, gaps: Gaps) -> Epochs:
-    """Epochs of one run in which at least ``FEWEST_STEPS`` gaps of each stream lie whole."""
+    """Epochs of one run in which at least ``FEWEST_STEPS`` clean gaps of each stream lie whole."""
     context = prompt_tokens(requests) + np.nan_to_num(requests.column("output_tokens")) / 2
     known = np.isfinite(context) & (np.diff(requests.offsets) > 0)
     first, last = (
@@ -85,12 +85,13 @@ def epochs(requests: Requests, gaps: Gaps) -> Epochs:
 
 
 def _with_steps(edges: Ints, tokens: Floats, streams: Floats, gaps: Gaps) -> Epochs:
+    clean_ns = CLEAN_RATIO * np.quantile(gaps.gap_ns, CLEAN_QUANTILE) if gaps.gap_ns.size else 0.0
     place = np.searchsorted(edges, gaps.begin_ns, side="right") - 1
     after = np.concatenate((edges, [2**62]))[np.minimum(place + 1, edges.size)]
-    whole = (place >= 0) & (gaps.begin_ns + gaps.gap_ns <= after)
+    whole = (place >= 0) & (gaps.begin_ns + gaps.gap_ns <= after) & (gaps.gap_ns <= clean_ns)
     order = np.lexsort((gaps.gap_ns[whole], place[whole]))
     counts = np.bincount(place[whole], minlength=edges.size)
-    step = ragged.quantiles(gaps.gap_ns[whole][order], ragged.offsets_of(counts), CLEAN) / 1e9
+    step = ragged.quantiles(gaps.gap_ns[whole][order], ragged.offsets_of(counts), 0.5) / 1e9
     enough = counts >= FEWEST_STEPS * np.maximum(streams, 1)
     return Epochs(tokens[enough], streams[enough], step[enough], counts[enough].astype(np.float64))
 
