@@ -1,7 +1,8 @@
 """Where words go in an answer that must be JSON of a schema: tools' arguments, structured outputs. Pure.
 
 JSON Schema as the APIs take it (2026): types, ``properties``, ``required``, ``enum``, ``const``, ``$ref``
-into the schema itself, ``anyOf``, ``oneOf``, ``allOf`` of one, least lengths, bounds; no patterns or formats.
+into the schema itself, ``anyOf``, ``oneOf``, ``allOf`` of one, least lengths, bounds, ``multipleOf``; no
+patterns or formats.
 """
 
 from typing import Any
@@ -17,6 +18,7 @@ _MOST_VALUES = 1000
 _MOST_ITEMS = 16
 _LONGEST = 1000
 _DEEPEST = 32
+_LARGEST = 1e300
 _TIED = ("enum", "const", "pattern", "format", "maxLength", "$ref", "anyOf", "oneOf", "allOf")
 
 
@@ -38,10 +40,12 @@ class _Smallest:
     def frame(self) -> Frame:
         schema = self._followed(self._root)
         members = schema.get("properties")
+        if "const" in schema or "enum" in schema:
+            return _text(self._value(schema)), ""
         if schema.get("type", "object") == "object" and not isinstance(members, dict):
             return ANY if schema.get("additionalProperties") is not False else ("{}", "")
         if schema.get("type") == "string" and _free(schema):
-            return '"', '"'
+            return f'"{_filler(schema)}', '"'
         required = _names(schema.get("required"))
         candidates = required or list(members if isinstance(members, dict) else ())
         place = next((n for n in candidates if _free(_member(members, n), typed=True)), None)
@@ -49,7 +53,7 @@ class _Smallest:
             return _text(self._value(schema)), ""
         others = [(name, self._value(_member(members, name))) for name in required if name != place]
         told = "".join(f"{_text(name)}:{_text(value)}," for name, value in others)
-        return f'{{{told}{_text(place)}:"', '"}'
+        return f'{{{told}{_text(place)}:"{_filler(self._followed(_member(members, place)))}', '"}'
 
     def _value(self, of: object, depth: int = 0) -> Any:
         """The smallest value of a schema inside."""
@@ -66,7 +70,7 @@ class _Smallest:
         if kind == "string":
             return "x" * _count(schema, "minLength", _LONGEST)
         if kind in ("integer", "number"):
-            return _number(schema)
+            return _number(schema, whole=kind == "integer")
         if kind == "boolean":
             return False
         if kind == "array":
@@ -89,7 +93,7 @@ class _Smallest:
             if not isinstance(options, list) or not options:
                 return schema
             schema = next(
-                (one for one in options if isinstance(one, dict) and one.get("type") != "null"), None
+                (one for one in options if isinstance(one, dict) and one.get("type") != "null"), options[0]
             )
         return {}
 
@@ -122,17 +126,45 @@ def _count(schema: dict[str, Any], key: str, most: int) -> int:
     return max(0, min(least, most)) if isinstance(least, int) else 0
 
 
-def _number(schema: dict[str, Any]) -> int | float:
-    """The number next to 0 that a schema allows."""
-    for key, above in (("minimum", 0), ("exclusiveMinimum", 1)):
-        least = schema.get(key)
-        if isinstance(least, int | float) and not isinstance(least, bool) and least + above > 0:
-            return least + above
-    for key, below in (("maximum", 0), ("exclusiveMaximum", 1)):
-        most = schema.get(key)
-        if isinstance(most, int | float) and not isinstance(most, bool) and most - below < 0:
-            return most - below
+def _filler(schema: dict[str, Any]) -> str:
+    """What goes before the words of a string so that it is long enough however few they are."""
+    least = _count(schema, "minLength", _LONGEST)
+    return "x" * least + " " if least else ""
+
+
+def _number(schema: dict[str, Any], *, whole: bool) -> int | float:
+    """The number next to 0 that a schema allows; of an interval without ends, one within it."""
+    low, low_open = _end(schema, "minimum", "exclusiveMinimum")
+    high, high_open = _end(schema, "maximum", "exclusiveMaximum")
+    step: Any = schema.get("multipleOf")
+    if not _is_number(step) or step <= 0:
+        step = 1 if whole else None
+    if low is not None and (low > 0 or (low_open and low == 0)):
+        return _above(low, high, step, beyond=low_open)
+    if high is not None and (high < 0 or (high_open and high == 0)):
+        return -_above(-high, None if low is None else -low, step, beyond=high_open)
     return 0
+
+
+def _end(schema: dict[str, Any], closed: str, open_: str) -> tuple[Any, bool]:
+    """One end of an interval, None for none, and whether it is outside."""
+    key = open_ if _is_number(schema.get(open_)) else closed
+    value = schema.get(key)
+    return (value, key == open_) if _is_number(value) else (None, False)
+
+
+def _above(low: float, high: float | None, step: float | None, *, beyond: bool) -> int | float:
+    """The smallest number from ``low`` on, or ``beyond`` it; a multiple of ``step`` where there is one."""
+    if step is not None:
+        least = -(-low // step) * step
+        return least + step if beyond and least == low else least
+    if not beyond:
+        return low
+    return low + 1 if high is None else (low + high) / 2
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _text(value: object) -> str:

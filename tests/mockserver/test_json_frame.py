@@ -13,9 +13,32 @@ from mockserver.ask import Answer
 from mockserver.json_frame import ANY, frame_of
 
 NAMES = st.sampled_from(["a", "b", "c d", 'e"f', "ü"])
+
+
+def interval(kind: str | list[str], low: float, low_open: bool, high_open: bool) -> dict[str, Any]:
+    """A narrow one of numbers, or one with an integer in it."""
+    keys = "exclusiveMinimum" if low_open else "minimum", "exclusiveMaximum" if high_open else "maximum"
+    return {"type": kind, keys[0]: low, keys[1]: low + (0.01 if kind == "number" else 2.5)}
+
+
 LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.just({"type": "string"}),
     st.integers(0, 5).map(lambda least: {"type": "string", "minLength": least, "maxLength": 9}),
+    st.integers(0, 3).map(lambda least: {"type": "string", "minLength": least}),
+    st.builds(
+        interval,
+        st.sampled_from(["integer", "number", ["integer", "null"]]),
+        st.floats(-9, 9),
+        st.booleans(),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda of, least: {"type": "integer", "multipleOf": of, "exclusiveMinimum": least},
+        st.integers(1, 7),
+        st.integers(-9, 9),
+    ),
+    st.integers(-9, 9).map(lambda most: {"type": "number", "multipleOf": 0.5, "maximum": most}),
+    st.just({"anyOf": [{"type": "null"}]}),
     st.just({"type": "boolean"}),
     st.just({"type": "null"}),
     st.integers(-5, 5).map(lambda least: {"type": "integer", "minimum": least}),
@@ -66,6 +89,13 @@ def test_what_is_said_obeys_its_schema_however_many_tokens_it_has(
     schema: dict[str, Any], tokens: int
 ) -> None:
     whole = schema | {"$defs": {"leaf": {"type": "integer", "minimum": 3}}}
+    jsonschema.validate(json.loads(said(whole, tokens)), whole)
+
+
+@given(LEAVES, st.integers(1, 9))
+@settings(deadline=None)
+def test_what_is_no_object_obeys_its_schema_too(schema: dict[str, Any], tokens: int) -> None:
+    whole = schema | {"$defs": {"leaf": {"type": "string", "minLength": 3}}}
     jsonschema.validate(json.loads(said(whole, tokens)), whole)
 
 
