@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from analysis import numbers, step_law
+from analysis import numbers
 from analysis.intervals import Floats
 from analysis.model import BatchAnswer, Estimate
 from analysis.step_law import StepLaw
@@ -62,7 +62,7 @@ def invert(
     contexts = context_tokens * np.exp(
         rng.normal(0, GIVEN_CONTEXT_SPREAD if known else CONTEXT_SPREAD, _DRAWS)
     )
-    curves = step_law.formula(law.draws(_DRAWS, rng)[:, None, :], grid, contexts[:, None])
+    curves = law.drawn_steps_s(grid, contexts, rng)
     drawn = np.array([_solve(grid, curve, step) for curve, step in zip(curves, steps, strict=True)])
     curve = law.step_s(grid, context_tokens)
     best = _solve(grid, curve, step_s.value)

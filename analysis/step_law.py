@@ -35,6 +35,7 @@ FEWEST_LEVELS = 4
 _LARGEST_Q = 0.9
 _HUBER = 2.0
 _DRAWN = 60
+_NUDGE, _FURTHEST, _LEAST_KNOWN = 1e-4, 3.0, 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,24 @@ class StepLaw:
         """Time of a step with ``batch`` sequences of this mean context."""
         return formula(self.theta, np.asarray(batch, dtype=np.float64), np.asarray(context_tokens))
 
-    def draws(self, count: int, rng: np.random.Generator) -> Floats:
-        """Parameter sets as likely as the data leave them, one a row; none is negative."""
+    def drawn_steps_s(self, batch: Floats, contexts: Floats, rng: np.random.Generator) -> Floats:
+        """Curves over ``batch`` as likely as the data leave them, one row for each of ``contexts``.
+
+        ln t moves with the coefficients in first order: drawing coefficients and cutting them off at 0 would
+        tear apart those that only together are known.
+        """
         free = list(FAMILIES[self.family])
-        drawn = np.tile(self.theta, (count, 1))
-        normal = rng.multivariate_normal(self.theta[free] / self.scale, self.covariance, count, method="eigh")
-        drawn[:, free] = np.maximum(normal * self.scale, 0.0)
-        drawn[:, 2] = np.minimum(drawn[:, 2], _LARGEST_Q)
-        return drawn
+        values, vectors = np.linalg.eigh(self.covariance)
+        normal = rng.standard_normal((contexts.size, len(free)))
+        moved = normal * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+        centre = self.step_s(batch, contexts[:, None])
+        log_change = np.zeros(centre.shape)
+        for place, (parameter, scale) in enumerate(zip(free, self.scale.tolist(), strict=True)):
+            nudged = self.theta.copy()
+            nudged[parameter] += _NUDGE * scale
+            slope = np.log(formula(nudged, batch, contexts[:, None]) / centre) / _NUDGE
+            log_change += slope * moved[:, place, None]
+        return np.asarray(centre * np.exp(np.clip(log_change, -_FURTHEST, _FURTHEST)))
 
 
 def formula(theta: Floats, batch: Floats, context_tokens: Floats) -> Floats:
@@ -122,15 +133,23 @@ def _fit(
     scale = np.array([shortest, shortest, 0.1, shortest / float((batch * context).max()),
                       shortest / most, shortest, shortest / most])[list(free)]  # fmt: skip
 
+    def residuals(x: Floats) -> Floats:
+        """One row for each row of free parameters."""
+        theta = np.zeros((x.shape[0], len(NAMES)))
+        theta[:, list(free)] = x * scale
+        return np.asarray((np.log(formula(theta[:, None, :], batch, context)) - log_step) / error)
+
     def residual(x: Floats) -> Floats:
-        theta = np.zeros(len(NAMES))
-        theta[list(free)] = x * scale
-        return np.asarray((np.log(formula(theta, batch, context)) - log_step) / error)
+        return np.asarray(residuals(x[None])[0])
+
+    def slopes(x: Floats) -> Floats:
+        rows = residuals(np.concatenate((x[None], x + _NUDGE * np.eye(x.size))))
+        return np.asarray((rows[1:] - rows[0]).T / _NUDGE)
 
     top = np.array([_LARGEST_Q / 0.1 if place == 2 else 1e4 for place in free])
     found = [
         optimize.least_squares(
-            residual, start, bounds=(0.0, top), loss="huber", f_scale=_HUBER, x_scale=1.0, max_nfev=60
+            residual, start, jac=slopes, bounds=(0.0, top), loss="huber", f_scale=_HUBER, max_nfev=60
         )
         for start in _starts(free)
     ]
@@ -140,7 +159,8 @@ def _fit(
     jacobian = np.asarray(best.jac)
     freedom = max(1, batch.size - len(free))
     inflated = max(1.0, 2 * float(best.cost) / freedom)
-    covariance = inflated * np.linalg.inv(jacobian.T @ jacobian + 1e-4 * np.eye(len(free)))
+    covariance = inflated * np.linalg.inv(jacobian.T @ jacobian + _LEAST_KNOWN * np.eye(len(free)))
+    covariance = (covariance + covariance.T) / 2
     rms = float(np.sqrt(np.mean((residual(best.x) * error) ** 2)))
     law = StepLaw(family, theta, covariance, scale, rms, float(batch.min()), most)
     return law, 2 * float(best.cost)

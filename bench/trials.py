@@ -154,7 +154,7 @@ def calibrated_law(folders: list[Path]) -> StepLaw | str:
 
 
 def _hidden(seed: str, calibration: list[Path], config: ServerConfig, found: Outcome) -> None:
-    """48 short probes in a crowd; the mean context of others is told, wrong by 30 %."""
+    """48 short probes in a crowd. Of others is told what an operator knows: mean prompt and mean output."""
     batches: list[int] = []
 
     def seen(_: str, step: StepDone) -> None:
@@ -167,7 +167,8 @@ def _hidden(seed: str, calibration: list[Path], config: ServerConfig, found: Out
         stages=(Stage(name="probe", requests=48, arrivals=Closed(streams=2)),),
         seed=Random(f"{seed}/probes").randrange(2**31),
     )
-    told = profiles.mean_context_tokens(config.tiers[0]) * math.exp(Random(f"{seed}/told").gauss(0, 0.3))
+    hidden = config.tiers[0].hidden
+    told = hidden.prompt_tokens + hidden.output_tokens / 2  # whoever is met at random is longer: 10 to 20 %
     with _written(plan, config, on_step=seen) as folder:
         report = analyze([folder], calibration=calibration, context_tokens=told)
         binned, law = _binned_step(folder), calibrated_law(calibration)

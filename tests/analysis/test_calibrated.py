@@ -124,12 +124,15 @@ def test_three_batches_make_no_law() -> None:
     assert "too few" in found
 
 
-def test_no_draw_of_a_law_falls_below_zero_and_their_centre_is_the_law() -> None:
-    found = fitted(roofline.law(DENSE), noise=0.005)
-    drawn = found.draws(300, np.random.default_rng(2))
-    assert (drawn >= 0).all()
-    middle = np.median(step_law.formula(drawn, np.array(16.0), np.array(160.0)))
-    assert middle == pytest.approx(float(found.step_s(16.0, 160.0)), rel=0.02)
+def test_drawn_curves_stay_close_to_the_law_where_it_was_measured_and_spread_where_it_was_not() -> None:
+    found = fitted(roofline.law(DENSE), noise=0.003)
+    rng = np.random.default_rng(2)
+    drawn = found.drawn_steps_s(np.array([16.0, 512.0]), np.full(300, 160.0), rng)
+    assert (drawn > 0).all()
+    assert np.median(drawn[:, 0]) == pytest.approx(float(found.step_s(16.0, 160.0)), rel=0.01)
+    spreads = np.log(drawn).std(axis=0)
+    assert spreads[0] < 0.01
+    assert spreads[1] > 2 * spreads[0]
 
 
 def test_the_batch_of_others_is_found_by_a_sweep_through_the_engine(folder: Callable[..., Path]) -> None:
