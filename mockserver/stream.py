@@ -21,6 +21,7 @@ from mockserver.response import Headers, How, OnOver
 from mockserver.wire_config import Fault, Wire
 
 GARBAGE = b'data: {"unfinished": \n\n'
+_NAMED_GARBAGE = b"event: content_block_delta\n" + GARBAGE  # Anthropic's client skips events without a name
 
 
 class Streamed:
@@ -133,7 +134,7 @@ class Streamed:
         if fault.kind == "stall":
             self._outlet.hold(fault.wait_s)
         elif fault.kind == "garbage":
-            self._outlet.send(GARBAGE)
+            self._outlet.send(_NAMED_GARBAGE)
         elif fault.kind == "stream_error":
             self._on_break()
             self._end(self._voice.error(faults.refusal(fault)), "broken")

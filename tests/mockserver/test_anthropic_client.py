@@ -1,6 +1,7 @@
 """The official ``anthropic`` client against a mock server that runs, without a workaround."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,7 @@ from mockserver import text
 from mockserver.hardware import Deployment
 from mockserver.server_config import ServerConfig
 from mockserver.tier_config import PrefixCache, RateLimits, TierConfig
-from mockserver.wire_config import Fault, Wire
+from mockserver.wire_config import Fault, FaultKind, Wire
 from tests.mockserver.served import served
 
 QUESTION: list[MessageParam] = [{"role": "user", "content": "why is the sky blue"}]
@@ -217,6 +218,25 @@ def test_an_error_comes_within_a_stream() -> None:
             seen.extend(stream.text_stream)
     assert len(seen) <= 3
     assert caught.value.type == "overloaded_error"
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("http_error", anthropic.InternalServerError),
+        ("stream_error", anthropic.APIStatusError),
+        ("garbage", json.JSONDecodeError),
+    ],
+)
+def test_what_a_stream_says_wrong_does_not_escape_the_client(kind: FaultKind, error: type[Exception]) -> None:
+    fault = Fault(kind=kind, after_tokens=3)
+    with (
+        served(server(faults=(fault,))) as url,
+        client_at(url, max_retries=0) as client,
+        pytest.raises(error),
+        client.messages.stream(model="mock", max_tokens=9, messages=QUESTION) as stream,
+    ):
+        stream.until_done()
 
 
 def test_what_does_not_exist_is_not_found(client: anthropic.Anthropic) -> None:
