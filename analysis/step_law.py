@@ -35,6 +35,7 @@ FEWEST_LEVELS = 4
 _LARGEST_Q = 0.9
 _HUBER = 2.0
 _DRAWN = 60
+_QS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.35, 0.6)
 _NUDGE, _FURTHEST, _LEAST_KNOWN = 1e-4, 3.0, 1e-4
 
 
@@ -147,11 +148,15 @@ def _fit(
         return np.asarray((rows[1:] - rows[0]).T / _NUDGE)
 
     top = np.array([_LARGEST_Q / 0.1 if place == 2 else 1e4 for place in free])
+    starts = [
+        np.clip(start[list(free)] / scale, 1e-6, top - 1e-6)
+        for start in _starts(free, batch, context, step, error)
+    ]
     found = [
         optimize.least_squares(
-            residual, start, jac=slopes, bounds=(0.0, top), loss="huber", f_scale=_HUBER, max_nfev=60
+            residual, start, jac=slopes, bounds=(0.0, top), loss="huber", f_scale=_HUBER, max_nfev=100
         )
-        for start in _starts(free)
+        for start in starts
     ]
     best = min(found, key=lambda one: float(one.cost))
     theta = np.zeros(len(NAMES))
@@ -166,7 +171,28 @@ def _fit(
     return law, 2 * float(best.cost)
 
 
-def _starts(free: tuple[int, ...]) -> list[Floats]:
-    guesses = ((0.7, 1.0, 0.3, 0.5, 0.5, 0.2, 0.2), (0.3, 3.0, 0.5, 0.2, 2.0, 0.5, 0.1),
-               (0.1, 5.0, 0.8, 1.0, 0.2, 0.3, 0.5))  # fmt: skip
-    return [np.array(guess)[list(free)] for guess in guesses]
+def _starts(
+    free: tuple[int, ...], batch: Floats, context: Floats, step: Floats, error: Floats
+) -> list[Floats]:
+    """Where to descend from: the best law without a knee, which is linear once q is given, and its variants.
+
+    Least squares without negative coefficients (Lawson and Hanson, 1974) in relative errors, for each of
+    some q; a knee starts with half of the slope as arithmetic.
+    """
+    weight = 1 / (step * error)
+    found: list[tuple[float, Floats]] = []
+    for q in _QS if 1 in free else (0.0,):
+        columns = [np.ones(batch.size), 1 - (1 - q) ** batch, batch * context, batch]
+        solved, loss = optimize.nnls(np.stack(columns, axis=1) * weight[:, None], step * weight)
+        theta = np.zeros(len(NAMES))
+        theta[[0, 1, 3, 6]], theta[2] = solved, q
+        found.append((float(loss), theta))
+    found.sort(key=lambda one: one[0])
+    starts = [theta for _, theta in found[:2]]
+    if 4 in free:
+        for theta in starts[:2].copy():
+            bent = theta.copy()
+            bent[4], bent[6] = 0.7 * float((step / batch).min()), 0.5 * theta[6]
+            bent[5], bent[0] = 0.4 * theta[0], 0.6 * theta[0]
+            starts.append(bent)
+    return starts
