@@ -6,8 +6,9 @@ The decisions are those of the real server, made by the same modules: who serves
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from loadtest.plan import Plan
 from loadtest.prose import Blocks
 from loadtest.workload import Request
 from mockserver import faults, prefix_blocks, speech, trace_blocks
@@ -20,6 +21,7 @@ from mockserver.job import Job, StepDone
 from mockserver.server_config import engine_tier
 from mockserver.tier_config import TierConfig
 from mockserver.virtual import Finished, VirtualServer
+from tierscope.virtual_ask import Asks
 
 _FOREVER_NS = 2**62
 
@@ -46,6 +48,8 @@ class Visit:
     """A request that the server took in, and what becomes of it there."""
 
     flight: Flight
+    ask: Ask
+    """All but its words."""
     arrived_ns: int
     choice: Choice
     struck: Struck
@@ -66,7 +70,7 @@ class Served:
     quotas: tuple[Quota, ...]
     """What the limits of the tier that was asked for left when it began."""
     caches: bool
-    """Whether the engine that served it has a prefix cache."""
+    """Whether its prompt was kept in a prefix cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +84,13 @@ class Refused:
 class Door:
     """Takes requests in and tells of their ends. One for a whole run: limits and caches outlive a stage.
 
-    ``streamed``: whether answers come as streams, which faults can break off in the middle. ``on_step`` sees
-    all steps with their engine's name, in order.
+    ``on_step`` sees all steps with their engine's name, in order.
     """
 
     def __init__(
-        self,
-        config: ServerConfig,
-        *,
-        streamed: bool = True,
-        on_step: Callable[[str, StepDone], None] | None = None,
+        self, config: ServerConfig, plan: Plan, *, on_step: Callable[[str, StepDone], None] | None = None
     ) -> None:
-        self.config, self._streamed = config, streamed
+        self.config, self._asks = config, Asks(plan, config)
         self._server, self._desk = VirtualServer(config, on_step=on_step), Desk(config)
         self._caches = {
             tier.name: cache
@@ -113,10 +112,11 @@ class Door:
         return bool(self._held or self._inside)
 
     def arrive(self, flight: Flight, now_ns: int) -> Refused | None:
-        """Take a request in, or tell the error that answers it."""
-        number, self._number = self._number, self._number + 1
+        """Take a request in, or tell the error that answers it. What cannot be read has no number."""
         tier: TierConfig | None = None
         try:
+            ask = self._asks.of(flight.request)
+            number, self._number = self._number, self._number + 1
             tier = self._requested(flight.request)
             struck = faults.struck(
                 self.config.faults,
@@ -127,10 +127,10 @@ class Door:
             )
             if struck.http_error is not None:
                 raise faults.refusal(struck.http_error)
-            choice = self._choose(flight, now_ns)
+            choice = self._choose(flight, ask, now_ns)
         except RefusedError as error:
             return Refused(error, () if tier is None else self._desk.quotas(tier, now_ns))
-        visit = Visit(flight, now_ns, choice, struck, self._answer(flight))
+        visit = Visit(flight, ask, now_ns, choice, struck, self._answer(flight))
         heapq.heappush(self._held, (visit.begins_ns, number, visit))
         return None
 
@@ -145,7 +145,8 @@ class Door:
                 self._desk.settle(
                     visit.choice, tokens, finished.ended_ns, cached_tokens=finished.done.cached_tokens
                 )
-                return Served(visit, finished, quotas, visit.choice.tier.name in self._caches)
+                caches = visit.choice.tier.name in self._caches and visit.ask.cacheable_tokens is None
+                return Served(visit, finished, quotas, caches)
             if due_ns > limit_ns:
                 return None
             self._submit(heapq.heappop(self._held)[2], due_ns)
@@ -161,25 +162,18 @@ class Door:
 
     def _answer(self, flight: Flight) -> Answer:
         """What is answered; its words follow from the prompt's, where those are known."""
-        request = flight.request
-        seed = request.tier.body.get("seed")
-        ask = Ask(
-            model="",
-            prompts=("\n".join(flight.said),),
-            max_tokens=request.max_tokens,
-            seed=seed if isinstance(seed, int) else None,
-        )
+        ask = replace(self._asks.of(flight.request), prompts=("\n".join(flight.said),))
         wire, default = self.config.wire, self.config.default_output_tokens
         return answers_for(ask, default_output_tokens=default, wire=wire)[0]
 
-    def _choose(self, flight: Flight, now_ns: int) -> Choice:
+    def _choose(self, flight: Flight, ask: Ask, now_ns: int) -> Choice:
         request = flight.request
         return self._desk.choose(
             model=request.tier.model or self.config.model_name,
             service_tier=named(request, "service_tier"),
             speed=named(request, "speed"),
             input_tokens=flight.prompt_words,
-            output_tokens=request.max_tokens,
+            output_tokens=ask.max_tokens or self.config.default_output_tokens,
             now_ns=now_ns,
         )
 
@@ -192,7 +186,7 @@ class Door:
 
     def _submit(self, visit: Visit, now_ns: int) -> None:
         flight, tier, answer = visit.flight, visit.choice.tier, visit.answer
-        breaks = visit.struck.breaks if self._streamed else None
+        breaks = visit.struck.breaks if visit.ask.stream else None  # else they strike the body, at its end
         self._inside[flight.request.index] = visit, self._desk.quotas(visit.choice.requested, now_ns)
         self._server.submit(
             tier.name,
@@ -200,7 +194,7 @@ class Door:
                 flight.request.index,
                 flight.prompt_words,
                 answer.output_tokens,
-                blocks=self._blocks(tier.name, flight, answer),
+                blocks=self._blocks(visit),
             ),
             now_ns,
             cut_after_tokens=faults.strikes_at(breaks, answer.output_tokens) if breaks else None,
@@ -208,10 +202,11 @@ class Door:
             one_by_one=smooths(self.config, tier),
         )
 
-    def _blocks(self, tier_name: str, flight: Flight, answer: Answer) -> tuple[int, ...]:
+    def _blocks(self, visit: Visit) -> tuple[int, ...]:
         """Prefixes of prompt and answer, for an engine that keeps any."""
-        cache, pieces = self._caches.get(tier_name), flight.pieces
-        if cache is None:
+        cache, flight, answer = self._caches.get(visit.choice.tier.name), visit.flight, visit.answer
+        pieces = flight.pieces
+        if cache is None or visit.ask.cacheable_tokens == 0:
             return ()
         if pieces is not None:
             ids = [] if pieces.fresh else (pieces.ids + pieces.first_mark).tolist()

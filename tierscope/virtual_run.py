@@ -40,7 +40,7 @@ def simulate(
     sees all steps of the server with their engine's name.
     """
     source = source or open_source(plan)
-    door = Door(config, streamed=plan.workload.stream, on_step=on_step)
+    door = Door(config, plan, on_step=on_step)
     holds = Holds(honoured=plan.control.honour_retry_after)
     now_ns = first_index = 0
     for number in range(len(plan.stages)):

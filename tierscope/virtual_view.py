@@ -54,9 +54,8 @@ def _streamed(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord
     outcome, detail = _outcome(served)
     kept = events.readable
     seen_ns, tokens, reasoning = seen_ns[:kept], events.tokens[:kept], min(events.reasoning, kept)
-    wire, ended = config.wire, outcome in ("ok", "truncated") and served.finished.cut_ns is None
-    running = wire.running_usage and (kept > 0 or wire.role_first)
-    told: Told = "whole" if ended and not visit.struck.no_usage else "running" if running else "nothing"
+    told = _told(served, config, ended=outcome in ("ok", "truncated"), events=kept)
+    running = _tells_usage_so_far(served, config)
     return RequestRecord(
         **_common(flight, config),
         **_usage(served, told=told, output_tokens=int(tokens.sum()), events=kept),
@@ -74,6 +73,21 @@ def _streamed(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord
         echoed_tier=_echo(served),
         rate_limit_headers=_limit_headers(served.quotas),
     )
+
+
+def _tells_usage_so_far(served: Served, config: ServerConfig) -> bool:
+    """Whether every chunk has usage, as the server does of itself or was asked to."""
+    ask = served.visit.ask
+    return config.wire.running_usage or (ask.include_usage and ask.running_usage)
+
+
+def _told(served: Served, config: ServerConfig, *, ended: bool, events: int) -> Told:
+    """The usage that is read of a stream of which so many events are."""
+    visit = served.visit
+    if ended and served.finished.cut_ns is None and visit.ask.include_usage and not visit.struck.no_usage:
+        return "whole"
+    chunks = events > 0 or config.wire.role_first
+    return "running" if chunks and _tells_usage_so_far(served, config) else "nothing"
 
 
 def _whole(served: Served, plan: Plan, config: ServerConfig) -> RequestRecord:

@@ -33,6 +33,7 @@ layer_overhead_s = 0.0
 [wire]
 tokens_per_event = 2
 reasoning_ratio = 0.34
+refuse_unknown = true
 [[tiers]]
 name = "standard"
 service_tiers = ["default"]
@@ -84,6 +85,7 @@ seed = 9
 [workload]
 prompt_tokens = [40, 100]
 output_tokens = 11
+ignore_eos = false
 tokens_per_word = 1.0
 sessions = { turns = 3, turn_tokens = 20 }
 [[tiers]]
@@ -95,9 +97,15 @@ body = { service_tier = "priority" }
 [[tiers]]
 name = "odd"
 body = { service_tier = "no-such-tier" }
+[[tiers]]
+name = "unread"
+body = { ignore_eos = true }
+[[tiers]]
+name = "silent"
+body = { stream_options = { include_usage = false }, reasoning_effort = "none" }
 [[stages]]
 name = "s"
-requests = 72
+requests = 120
 arrivals = { kind = "closed", streams = 1 }
 """
 
@@ -269,11 +277,12 @@ arrivals = { kind = "closed", streams = 2 }
 
 def test_all_steps_of_the_server_are_told_with_their_engines_names() -> None:
     seen = list[tuple[str, StepDone]]()
-    plan = plans.parse(PLAN.replace("requests = 72", "requests = 6"), where="plan")
+    plan = plans.parse(PLAN.replace("requests = 120", "requests = 10"), where="plan")
     config = profiles.load("fast-tier")
     done = list(simulate(plan, config, on_step=lambda name, step: seen.append((name, step))))
     finished = Counter(name for name, step in seen for _ in step.finished)
-    assert finished == Counter(r.requested_tier for r in done if r.outcome == "ok")
+    served = [record.requested_tier for record in done if record.outcome == "ok"]
+    assert finished == Counter("fast" if tier == "fast" else "standard" for tier in served)
     assert [step.ended_ns for _, step in seen] == sorted(step.ended_ns for _, step in seen)
 
 
@@ -359,3 +368,39 @@ name = "s"
 requests = 1
 arrivals = { kind = "closed", streams = 1 }
 """
+
+
+OPUS = """
+name = "opus"
+[workload]
+prompt_tokens = [100]
+output_tokens = 9
+sessions = {{ turns = 2, turn_tokens = 40 }}
+[[tiers]]
+name = "fast"
+body = {{ speed = "fast"{body} }}
+{headers}
+[[stages]]
+name = "s"
+requests = 2
+arrivals = {{ kind = "closed", streams = 1 }}
+"""
+BETA = 'headers = { anthropic-beta = "fast-mode-2026-02-01" }'
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "caches"),
+    [
+        ("", "", 400, False),
+        ("", BETA, 200, False),
+        (', cache_control = { type = "ephemeral" }', BETA, 200, True),
+    ],
+)
+def test_a_plan_with_speeds_asks_as_anthropics_api_is_asked(
+    body: str, headers: str, status: int, caches: bool
+) -> None:
+    plan = plans.parse(OPUS.format(body=body, headers=headers), where="plan")
+    first, *later = simulate(plan, profiles.load("opus-like"))
+    assert first.status == status
+    assert ("anthropic-beta" in first.detail) == (status == 400)
+    assert [bool(record.cached_tokens) for record in later if record.turn == 1] == [caches] * (status == 200)
