@@ -2,9 +2,8 @@
 
 The requests are the real run's (``loadtest.workload``), the server is the mock's own desk, faults and engines
 (``virtual_door``), and the network between them is the plan's: a latency each way and an exponential jitter
-that keeps the order of deliveries (``virtual_view``). Timeouts and early stops are not played, nor the faults
-``drip`` and ``gzip``, which a record does not show. A conversation's later turns resend what was visible of
-the answers.
+that keeps the order of deliveries (``virtual_events``). What is not played: docs/virtual-time.md. A
+conversation's later turns resend what was visible of the answers.
 """
 
 import heapq
