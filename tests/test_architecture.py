@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+TEXT = "\n" + (ROOT / "docs" / "architecture.md").read_text("utf-8")
 ROOMS = ("loadtest", "mockserver", "analysis", "grafana", "tierscope")
 
 
