@@ -4,12 +4,12 @@ What the API refuses is refused here, by the ``anthropic`` SDK's documentation (
 errors; a field that means nothing here is accepted.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
 
+from mockserver import json_body
 from mockserver.anthropic_fields import (
     OTHER_FIELDS,
     Document,
@@ -31,9 +31,6 @@ LEAST_BUDGET_TOKENS = 1024
 
 Request = TypeVar("Request", bound=PromptRequest)
 
-_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
-_MISSING = re.compile(r"missing required field `(?P<key>.*)`")
-
 
 def version_of(headers: Mapping[str, str]) -> str:
     """The version of the API that is asked for; 400 if it is none. Names of ``headers`` are in lower case."""
@@ -50,7 +47,7 @@ def version_of(headers: Mapping[str, str]) -> str:
 def ask_of(body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
     """Read ``POST /v1/messages``. Raises RefusedError (400) that names the field that is wrong."""
     version = version_of(headers)
-    request = _decoded(body, _decode_messages)
+    request = _decoded(body, _MESSAGES)
     check_prompt(request, headers, version, wire)
     _check_limits(request)
     if wire.refuse_unknown:
@@ -80,7 +77,7 @@ def ask_of(body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
 def prompt_request(body: bytes, headers: Mapping[str, str], wire: Wire) -> PromptRequest:
     """Read ``POST /v1/messages/count_tokens``. Raises RefusedError (400) that names what is wrong."""
     version = version_of(headers)
-    request = _decoded(body, _decode_prompt)
+    request = _decoded(body, _PROMPT)
     check_prompt(request, headers, version, wire)
     return request
 
@@ -207,29 +204,22 @@ def _refuse_unknown(body: bytes) -> None:
             raise RefusedError(400, f"{name}: Extra inputs are not permitted", param=name)
 
 
-def _decoded(body: bytes, decode: Callable[[bytes], Request]) -> Request:
+def _decoded(body: bytes, decoder: "msgspec.json.Decoder[Request]") -> Request:
     try:
-        if not body.isascii():
-            body.decode()  # what is not looked at must be UTF-8 too
-        return decode(body)
-    except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError(400, f"The request body is not valid JSON: {error}") from error
+        return json_body.decode(decoder, body)
+    except json_body.UnreadableError as error:
+        raise _refusal(error) from error
 
 
-def _invalid(message: str) -> RefusedError:
-    """Turn msgspec's message into one that names the field, with dots as the API writes paths."""
-    match = _PATH.match(message)
-    what, path = (match["what"], match["path"] or "") if match else (message, "")
-    path = path.replace("[", ".").replace("]", "")
-    missing = _MISSING.search(what)
-    if missing:
-        param = f"{path}.{missing['key']}".lstrip(".")
-        return RefusedError(400, f"{param}: Field required", param=param)
-    said = f"{what[0].lower()}{what[1:]}".replace("`", "")
-    return RefusedError(400, f"{path or 'body'}: {said}", param=path or None)
+def _refusal(error: json_body.UnreadableError) -> RefusedError:
+    """What is wrong with a body, in this API's words and with dots as it writes paths."""
+    if error.path is None:
+        return RefusedError(400, f"The request body is not valid JSON: {error}")
+    path = error.path.replace("[", ".").replace("]", "")
+    if error.missing:
+        return RefusedError(400, f"{path}: Field required", param=path)
+    return RefusedError(400, f"{path or 'body'}: {error}", param=path or None)
 
 
-_decode_messages = msgspec.json.Decoder(MessagesRequest).decode
-_decode_prompt = msgspec.json.Decoder(PromptRequest).decode
+_MESSAGES = msgspec.json.Decoder(MessagesRequest)
+_PROMPT = msgspec.json.Decoder(PromptRequest)

@@ -1,14 +1,12 @@
 """OpenAI's errors and headers, alike in all its APIs, and how what is wrong with a body is told. Pure."""
 
-import re
 from typing import Any, TypeVar
 
 import msgspec
 
+from mockserver import json_body
 from mockserver.ask import Quota, RefusedError
 
-_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
-_MISSING = re.compile(r"missing required field `(?P<key>.*)`")
 _T = TypeVar("_T")
 _OF_TOKENS = ("tokens", "input", "output", "input_tokens", "output_tokens")
 
@@ -61,13 +59,9 @@ def duration(seconds: float) -> str:
 def decode(decoder: "msgspec.json.Decoder[_T]", body: bytes) -> _T:
     """Read a request's body; raises RefusedError (400) that names the field for whatever is wrong with it."""
     try:
-        if not body.isascii():
-            body.decode()  # what is not looked at must be UTF-8 too
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError(400, f"The body is not valid JSON: {error}", code="invalid_json") from error
+        return json_body.decode(decoder, body)
+    except json_body.UnreadableError as error:
+        raise _refusal(error) from error
 
 
 def fields_of(body: bytes) -> dict[str, Any]:
@@ -92,18 +86,15 @@ def unsupported(param: str, what: str) -> RefusedError:
     return RefusedError(400, message, param=param, code="unsupported_parameter")
 
 
-def _invalid(message: str) -> RefusedError:
-    """Turn msgspec's message into one that names the field, as the API does."""
-    match = _PATH.match(message)
-    what, path = (match["what"], match["path"] or "") if match else (message, "")
-    missing = _MISSING.search(what)
-    if missing:
-        param = f"{path}.{missing['key']}".lstrip(".")
-        return RefusedError(
-            400, f"Missing required parameter: '{param}'", param=param, code="missing_required_parameter"
-        )
-    told = f"{what[0].lower()}{what[1:]}".replace("`", "")
-    return RefusedError(400, f"Invalid value for '{path or 'body'}': {told}", param=path or None)
+def _refusal(error: json_body.UnreadableError) -> RefusedError:
+    """What is wrong with a body, in this API's words."""
+    path = error.path
+    if path is None:
+        return RefusedError(400, f"The body is not valid JSON: {error}", code="invalid_json")
+    if error.missing:
+        message = f"Missing required parameter: '{path}'"
+        return RefusedError(400, message, param=path, code="missing_required_parameter")
+    return RefusedError(400, f"Invalid value for '{path or 'body'}': {error}", param=path or None)
 
 
 _ANYTHING = msgspec.json.Decoder(dict[str, Any])
