@@ -220,7 +220,7 @@ def plain(step: StepDone) -> tuple[object, ...]:
 
 
 TestEngineUnderUse = EngineUnderUse.TestCase
-TestEngineUnderUse.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+TestEngineUnderUse.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
 
 
 @pytest.mark.parametrize("when_kv_is_full", ["queue", "preempt"])

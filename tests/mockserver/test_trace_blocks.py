@@ -15,7 +15,7 @@ def words(numbers: list[int], *, id_tokens: int, prompt_tokens: int, output_toke
     return " ".join([*said, *(f"own-{nobodys}-{place}" for place in range(rest))])
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(
     st.lists(st.tuples(ids, st.integers(1, 40), st.integers(0, 12)), min_size=1, max_size=5),
     st.integers(1, 9),
