@@ -1,4 +1,4 @@
-"""What tokens cost to make, and the ratios of prices that follow from it. Pure.
+"""What tokens cost to make, and what public speeds and prices say of batches. Pure.
 
 Costs are chip-seconds: what they are worth in dollars depends on the day. Everything is the law of
 ``roofline`` at a steady batch; margins, idle hours and everything that is not a chip are left out.
@@ -63,50 +63,10 @@ def input_cost(law: Law, prompt_tokens: int, chunk_tokens: int) -> float:
     return law.chips * roofline.prefill_s(law, prompt_tokens, chunk_tokens) / prompt_tokens
 
 
-def output_input_price_ratio(
-    law: Law, batch: float, *, prompt_tokens: int, output_tokens: int, chunk_tokens: int
-) -> float:
-    """How many prompt tokens an output token costs, in sequences of this kind."""
-    context = prompt_tokens + output_tokens / 2
-    return output_cost(law, batch, context) / input_cost(law, prompt_tokens, chunk_tokens)
-
-
-def long_context_price_ratio(law: Law, context_tokens: float, long_tokens: float, max_batch: float) -> float:
-    """What an output token costs at a long context, over that at a short one.
-
-    Two things make it dearer: its KV is read in each step, and fewer such sequences fit the memory, so that
-    fewer share the weights. Each batch is the largest that fits, ``max_batch`` at most. Raises ValueError
-    for a context of which not even one fits.
-    """
-    if largest_batch(law, max(context_tokens, long_tokens)) < 1:
-        raise ValueError(f"a context of {max(context_tokens, long_tokens):g} tokens does not fit the memory")
-    costs = [
-        output_cost(law, min(max_batch, largest_batch(law, tokens)), tokens)
-        for tokens in (context_tokens, long_tokens)
-    ]
-    return costs[1] / costs[0]
-
-
 def largest_batch(law: Law, context_tokens: float) -> float:
     """Sequences of that context whose KV fits; those of layers with a window hold no more than the window."""
     window = law.window_kv_bytes_per_token * min(context_tokens, law.window_tokens)
     return law.kv_room_bytes / (law.kv_bytes_per_token * context_tokens + window)
-
-
-def cache_hit_price_ratio(law: Law, prompt_tokens: int, cached_tokens: int, chunk_tokens: int) -> float:
-    """What a cached prompt token costs, over one that is prefilled.
-
-    A hit is not free: what comes after it attends to it, and its KV is read once a chunk. The price of
-    keeping it in memory meanwhile is not in here.
-    """
-    whole = roofline.prefill_s(law, prompt_tokens, chunk_tokens)
-    step, fresh, after_hit, alone = roofline.step_function(law), prompt_tokens - cached_tokens, 0.0, 0.0
-    for done in range(0, fresh, chunk_tokens):
-        tokens = min(chunk_tokens, fresh - done)
-        before = cached_tokens + done
-        after_hit += step(0, 0, tokens, before, tokens * (before + tokens / 2))
-        alone += step(0, 0, tokens, done, tokens * (done + tokens / 2))
-    return (after_hit - alone) / cached_tokens / (whole / prompt_tokens)
 
 
 def textbook_best_batch(deployment: Deployment) -> float:
@@ -148,23 +108,6 @@ def _context_of(bytes_: float, full: float, window: float, law: Law) -> float:
     if full <= 0:
         return math.inf
     return max(float(law.window_tokens), (bytes_ - window * law.window_tokens) / full)
-
-
-def read_s(bytes_: float, chips: int, memory_bytes_per_s: float) -> float:
-    """Seconds to read so many bytes that lie spread over ``chips``: inverse to their number."""
-    return bytes_ / (chips * memory_bytes_per_s)
-
-
-def weight_bytes_per_chip(deployment: Deployment) -> float:
-    """Weights on each chip: each pipeline stage more leaves less."""
-    return hardware.weight_bytes(deployment) / deployment.all_chips
-
-
-def kv_bytes_per_chip(deployment: Deployment, micro_batch: float, context_tokens: float) -> float:
-    """KV on each chip with the pipeline full: as many micro-batches as stages, so that stages cancel out."""
-    law = roofline.law(deployment)
-    sequences = micro_batch * deployment.pipeline_stages
-    return sequences * context_tokens * law.kv_bytes_per_token / deployment.all_chips
 
 
 class TwoTiers(NamedTuple):

@@ -1,4 +1,4 @@
-"""The law of a step: how long one forward pass takes, from hardware or from four fitted numbers. Pure.
+"""The law of a step: how long one forward pass takes, from hardware and from the shape of the model. Pure.
 
 One step serves the whole batch. Symbols, per step:
 
@@ -299,27 +299,6 @@ def touched_expert_ratio(law: Law, tokens: Floats) -> Floats:
         ratio = minimum(1.0, ratio + (law.expert_imbalance * ratio * (1.0 - ratio)) ** 0.5)
     fullest: Floats = ratio
     return fullest
-
-
-def reduced_step_s(
-    batch: Floats,
-    context_tokens: Floats,
-    prefill_tokens: Floats | float = 0.0,
-    *,
-    floor_s: float,
-    kv_s: float,
-    seq_s: float,
-    overhead_s: float = 0.0,
-    compute_s: float = 0.0,
-) -> Floats:
-    """Seconds a step takes by the reduced law, max(floor + kv·S + seq·B, overhead + compute·T).
-
-    Its coefficients can be seen from outside; weights and overhead do not fight each other for the floor.
-    """
-    memory = floor_s + kv_s * context_tokens + seq_s * batch
-    compute = overhead_s + compute_s * (batch + prefill_tokens)
-    seconds: Floats = max(memory, compute) if np.ndim(memory) == 0 else np.maximum(memory, compute)
-    return seconds
 
 
 def floor_s(law: Law) -> float:

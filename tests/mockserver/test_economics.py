@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from mockserver import economics, hardware, roofline
+from mockserver import economics, roofline
 from mockserver.hardware import Deployment
 from mockserver.roofline import Law
 
@@ -62,37 +62,20 @@ def test_drafts_are_checked_for_the_weights_of_one_token() -> None:
     )
 
 
-def test_an_output_token_costs_as_many_prompt_tokens_as_the_roofline_says() -> None:
-    """Prefill computes 2·N a token, decode reads W + κ·c for a batch: the ratio of the two."""
-    law = replace(bare(DENSE), attention_flops_per_pair=0.0, prefill_flops_per_pair=0.0)
-    ratio = economics.output_input_price_ratio(
-        law, 16.0, prompt_tokens=4096, output_tokens=512, chunk_tokens=8192
-    )
-    read_s = (141.2e9 + 16 * (4096 + 256) * 327_680) / (4 * 3.35e12 * 0.8)
+def test_a_prompt_token_costs_what_computing_it_takes() -> None:
+    law = replace(bare(DENSE), memory_bytes_per_s=1e30, prefill_flops_per_pair=0.0)
     compute_s = 2 * 70.6e9 / (4 * 989e12 * 0.65)
-    assert ratio == pytest.approx(read_s / 16 / compute_s, rel=1e-4)
+    assert economics.input_cost(law, 4096, 8192) == pytest.approx(4 * compute_s, rel=1e-4)
 
 
-def test_a_long_context_costs_more_as_fewer_sequences_fit_and_each_is_read() -> None:
+def test_the_largest_batch_is_what_fits_and_a_window_holds_no_more_than_itself() -> None:
     law = bare(DENSE)
-    ratio = economics.long_context_price_ratio(law, 2000, 100_000, 64)
-    fits = law.kv_room_bytes / 327_680 / 100_000
-    assert economics.largest_batch(law, 100_000) == pytest.approx(fits)
-    long = (141.2e9 / fits + 100_000 * 327_680) / (141.2e9 / 64 + 2000 * 327_680)
-    assert ratio == pytest.approx(long, rel=1e-6)
-    with pytest.raises(ValueError, match="does not fit"):
-        economics.long_context_price_ratio(law, 2000, 1e9, 64)
-
-
-def test_a_cached_token_costs_what_later_ones_attend_to_it() -> None:
-    """Without reading: f fresh tokens after c cached ones see f·c pairs more, and that is all a hit costs."""
-    law = replace(bare(DENSE), memory_bytes_per_s=1e30)
-    cached, fresh = 30_000, 2000
-    ratio = economics.cache_hit_price_ratio(law, cached + fresh, cached, 8192)
-    pair = 80 * 4 * 64 * 128
-    whole = 2 * 70.6e9 * 32_000 + pair * 32_000**2 / 2
-    assert ratio == pytest.approx(pair * fresh * cached / cached / (whole / 32_000), rel=1e-9)
-    assert ratio < 0.05
+    assert economics.largest_batch(law, 100_000) == pytest.approx(law.kv_room_bytes / 327_680 / 100_000)
+    half = replace(law, kv_bytes_per_token=163_840.0, window_kv_bytes_per_token=163_840.0, window_tokens=128)
+    assert economics.largest_batch(half, 100_000) == pytest.approx(
+        law.kv_room_bytes / 163_840 / (100_000 + 128)
+    )
+    assert economics.largest_batch(half, 100) == pytest.approx(law.kv_room_bytes / 327_680 / 100)
 
 
 def test_the_best_batch_of_the_data_sheet_is_300_times_the_sparsity() -> None:
@@ -123,24 +106,6 @@ def test_contexts_at_which_kv_takes_over_are_where_the_times_are_equal(
 def test_attention_that_computes_for_longer_than_it_reads_is_never_bound_by_memory() -> None:
     law = replace(roofline.law(DENSE), memory_bytes_per_s=1e20)
     assert economics.context_where_kv_reads_like_compute(law) == math.inf
-
-
-def test_140_gb_are_read_in_70_ms_and_in_an_eighth_of_that_by_eight_chips() -> None:
-    assert economics.read_s(140e9, 1, 2e12) == pytest.approx(0.070)
-    assert economics.read_s(140e9, 8, 2e12) == pytest.approx(0.070 / 8)
-
-
-def test_a_pipeline_spreads_weights_and_not_kv() -> None:
-    weights, kv = [], []
-    for stages in (1, 2, 4):
-        deployment = Deployment(
-            chip="H200", chips=8, pipeline_stages=stages, model="DeepSeek-V3", weight_bits=8
-        )
-        weights.append(economics.weight_bytes_per_chip(deployment))
-        kv.append(economics.kv_bytes_per_chip(deployment, 64, 4000))
-        assert weights[-1] * deployment.all_chips == hardware.weight_bytes(deployment)
-    assert weights[0] == 2 * weights[1] == 4 * weights[2]
-    assert kv == pytest.approx([64 * 4000 * 70_272] * 3)
 
 
 @pytest.mark.parametrize(("price_ratio", "batches", "share"), [(6, 15, 0.12), (2, 5, 0.6)])

@@ -179,15 +179,6 @@ def test_a_large_overlap_exponent_is_the_textbook_maximum_and_one_is_the_sum() -
     assert roofline.step_s(soft, 50.0, 1e4) == pytest.approx(memory + compute, rel=1e-12)
 
 
-def test_the_reduced_law_is_the_larger_of_its_two_lines() -> None:
-    batch = np.array([1.0, 10.0, 100.0])
-    got = roofline.reduced_step_s(
-        batch, 100 * batch, floor_s=0.01, kv_s=1e-7, seq_s=1e-4, overhead_s=0.001, compute_s=3e-4
-    )
-    assert got == pytest.approx([0.01011, 0.0111, 0.031])
-    assert roofline.reduced_step_s(1.0, 100.0, floor_s=0.01, kv_s=1e-7, seq_s=1e-4) == pytest.approx(0.01011)
-
-
 # Time per output token in ms by concurrency, 1,024 tokens in and out, as published for vLLM (2024-2025).
 PUBLISHED = {
     "Llama-3-8B on H100": (
