@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from mockserver import job
+from mockserver import job as jobs
 from mockserver.config import ServerConfig
 from mockserver.fleet import Fleet
 from mockserver.job import Job, Started, StepDone
@@ -25,7 +25,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The one it was submitted to."""
     engine: str
     """The one that served it."""
-    done: job.Finished
+    done: jobs.Finished
     cut_ns: int | None = None
     """When the server dropped it, if it did (``cut_after_tokens``); ``done`` holds what had come by then."""
     lost_tokens: int = 0
@@ -91,7 +91,7 @@ class _Cut:
     def finished(self, cut_ns: int) -> Finished:
         """What there was when it was dropped."""
         started = self.started
-        done = job.Finished(
+        done = jobs.Finished(
             job=self.job,
             submitted_ns=self.submitted_ns,
             token_ns=np.array(self.token_ns, dtype=np.int64),

@@ -39,7 +39,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     after_tokens: Annotated[int, Meta(ge=0, le=1_000_000)] = 4
     """Faults of a stream come after so many tokens of it, or before its last one if it is shorter."""
     status: Annotated[int, Meta(ge=400, le=599)] = 500
+    """Of ``http_error``; for ``stream_error`` it chooses the error's type."""
     wait_s: Seconds = 1.0
+    """Of ``delay`` and ``stall``; of ``drip`` between any two bytes."""
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
