@@ -121,11 +121,15 @@ class Usage:
     """What really happened, where the profile's ``wire.truth`` asks for it; else empty."""
 
 
+Limited = Literal["requests", "input", "output"]
+"""What a bucket counts: requests, tokens of prompts, tokens of answers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     """What a tier's bucket has left, for the headers of a response."""
 
-    what: Literal["requests", "input", "output"]
+    what: Limited
     limit: int
     """Per minute."""
     remaining: int

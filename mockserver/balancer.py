@@ -13,12 +13,12 @@ long an answer will be. Hidden load is not counted: it is the same on every repl
 
 import heapq
 from random import Random
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-BalancerKind = Literal["least-loaded", "round-robin", "random", "prefix"]
+from mockserver.tier_config import BalancerKind
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring numbers
 _MASK = (1 << 64) - 1

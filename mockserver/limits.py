@@ -6,20 +6,17 @@ order in which they came: a later one, however small, starts no earlier than the
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
-from mockserver.ask import Quota
+from mockserver.ask import Limited, Quota
 from mockserver.tier_config import RateLimits
 from mockserver.token_bucket import TokenBucket
-
-What = Literal["requests", "input", "output"]
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
     """Why a request may not start now: the bucket that keeps it longest."""
 
-    what: What
+    what: Limited
     limit_per_min: float
     asked: int
     wait_ns: int | None
@@ -32,7 +29,7 @@ class TierLimits:
     def __init__(self, config: RateLimits, start_ns: int) -> None:
         self._queues = config.over == "queue"
         self._head_ns = start_ns  # start of the last one that was held back: nobody behind it starts earlier
-        rates: dict[What, float | None] = {
+        rates: dict[Limited, float | None] = {
             "requests": config.requests_per_min,
             "input": config.input_tokens_per_min,
             "output": config.output_tokens_per_min,
@@ -62,7 +59,7 @@ class TierLimits:
 
     def settle(self, input_tokens: int, output_tokens: int, now_ns: int) -> None:
         """Give back what was charged and not used. It shortens no wait that was told already."""
-        unused: tuple[tuple[What, int], ...] = (("input", input_tokens), ("output", output_tokens))
+        unused: tuple[tuple[Limited, int], ...] = (("input", input_tokens), ("output", output_tokens))
         for what, tokens in unused:
             bucket = self._buckets.get(what)
             if bucket is not None and tokens > 0:
@@ -91,7 +88,7 @@ class TierLimits:
             longest_ns = max(longest_ns, wait_ns)
         return worst
 
-    def _charges(self, input_tokens: int, output_tokens: int) -> Iterator[tuple[What, int, TokenBucket]]:
-        amounts: dict[What, int] = {"requests": 1, "input": input_tokens, "output": output_tokens}
+    def _charges(self, input_tokens: int, output_tokens: int) -> Iterator[tuple[Limited, int, TokenBucket]]:
+        amounts: dict[Limited, int] = {"requests": 1, "input": input_tokens, "output": output_tokens}
         for what, bucket in self._buckets.items():
             yield what, amounts[what], bucket

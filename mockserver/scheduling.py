@@ -9,12 +9,12 @@ nobody is admitted to the step that threw it out.
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from mockserver.decoding import DecodeBatch
 from mockserver.kv_memory import KvMemory
 from mockserver.sequence import Sequence
 from mockserver.speculation import Drafting
+from mockserver.tier_config import Batching, Prefill, WhenKvIsFull
 from mockserver.waiting import BusStop, Line
 
 _LONGEST_WAIT_NS = 3600 * 10**9
@@ -34,13 +34,13 @@ class Limits:
     ``prefill_tokens + max_batch`` decoding never eats into a prompt's chunk."""
     kv_tokens: int
     """KV capacity."""
-    batching: Literal["continuous", "static"] = "continuous"
+    batching: Batching = "continuous"
     """Static: ``max_batch`` start together, or fewer when the first has waited ``batch_wait_ns``; nobody
     joins before all of them have ended."""
     batch_wait_ns: int = _LONGEST_WAIT_NS
-    prefill: Literal["chunked", "pause"] = "chunked"
+    prefill: Prefill = "chunked"
     """Prompts share steps with decoding, or steps are either one or the other, prompts first."""
-    when_kv_is_full: Literal["queue", "preempt"] = "queue"
+    when_kv_is_full: WhenKvIsFull = "queue"
     """Admit who fits with its whole output, or who fits now, and throw out who does not fit later."""
 
 

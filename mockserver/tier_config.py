@@ -15,6 +15,10 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]  # $ 
 TierName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}\Z")]
 TierNames = Annotated[tuple[TierName, ...], Meta(max_length=16)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=200)]
+Batching = Literal["continuous", "static"]
+Prefill = Literal["chunked", "pause"]
+WhenKvIsFull = Literal["queue", "preempt"]
+BalancerKind = Literal["least-loaded", "round-robin", "random", "prefix"]
 
 
 class HiddenLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,11 +107,11 @@ class TierConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_batch: Count = 256
     target_batch: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     """Sequences decoding in a step around which hidden load keeps the tier; 0: nobody but the client."""
-    batching: Literal["continuous", "static"] = "continuous"
+    batching: Batching = "continuous"
     """Static: a batch starts when ``max_batch`` requests are there or the first has waited ``batch_wait_s``,
     and nobody joins before all of it have ended."""
     batch_wait_s: Seconds = 3600.0
-    prefill: Literal["chunked", "pause"] = "chunked"
+    prefill: Prefill = "chunked"
     """Prompts share steps with decoding, or decoding stands still while a prompt is prefilled."""
     prefill_tokens: Tokens = 8192
     """Prompt tokens in one step at most."""
@@ -116,7 +120,7 @@ class TierConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     and its draft, so that decoding never eats into a prompt's chunk."""
     kv_tokens: Tokens | None = None
     """KV capacity; by default what fits beside the weights."""
-    when_kv_is_full: Literal["queue", "preempt"] = "queue"
+    when_kv_is_full: WhenKvIsFull = "queue"
     """Admit only what fits with its whole output; or admit what fits now, and when memory runs out throw the
     youngest out, to be computed again."""
     hidden: HiddenLoad = HiddenLoad()
@@ -126,7 +130,7 @@ class TierConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     prefix_cache: PrefixCache | None = None
     replicas: Annotated[int, Meta(ge=1, le=4096)] = 1
     """Engines of the tier behind a balancer, each with the hidden load."""
-    balancer: Literal["least-loaded", "round-robin", "random", "prefix"] = "least-loaded"
+    balancer: BalancerKind = "least-loaded"
     deployment: dict[str, Any] = {}
     """Keys of ``[deployment]`` that differ in this tier."""
 
