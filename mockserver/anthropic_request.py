@@ -32,7 +32,7 @@ LEAST_BUDGET_TOKENS = 1024
 Request = TypeVar("Request", bound=PromptRequest)
 
 
-def version_of(headers: Mapping[str, str]) -> str:
+def _version_of(headers: Mapping[str, str]) -> str:
     """The version of the API that is asked for; 400 if it is none. Names of ``headers`` are in lower case."""
     version = headers.get("anthropic-version")
     if version is None:
@@ -46,9 +46,9 @@ def version_of(headers: Mapping[str, str]) -> str:
 
 def ask_of(body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
     """Read ``POST /v1/messages``. Raises RefusedError (400) that names the field that is wrong."""
-    version = version_of(headers)
+    version = _version_of(headers)
     request = _decoded(body, _MESSAGES)
-    check_prompt(request, headers, version, wire)
+    _check_prompt(request, headers, version, wire)
     _check_limits(request)
     if wire.refuse_unknown:
         _refuse_unknown(body)
@@ -76,13 +76,13 @@ def ask_of(body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
 
 def prompt_request(body: bytes, headers: Mapping[str, str], wire: Wire) -> PromptRequest:
     """Read ``POST /v1/messages/count_tokens``. Raises RefusedError (400) that names what is wrong."""
-    version = version_of(headers)
+    version = _version_of(headers)
     request = _decoded(body, _PROMPT)
-    check_prompt(request, headers, version, wire)
+    _check_prompt(request, headers, version, wire)
     return request
 
 
-def check_prompt(request: PromptRequest, headers: Mapping[str, str], version: str, wire: Wire) -> None:
+def _check_prompt(request: PromptRequest, headers: Mapping[str, str], version: str, wire: Wire) -> None:
     """Refuse what types cannot: no messages, empty ones, a choice of no tool, speed without its beta."""
     if request.speed is not None and wire.fast_needs_beta:
         betas = {beta.strip() for beta in headers.get("anthropic-beta", "").split(",")}
