@@ -11,6 +11,7 @@ Rules for whoever edits this file:
 from dataclasses import dataclass
 from random import Random
 
+from mockserver import text
 from mockserver.answers import answers_for
 from mockserver.ask import Answer, Ask, Placed, Quota, RefusedError
 from mockserver.limits import Shortage, TierLimits
@@ -140,8 +141,11 @@ class Desk:
 
     def _answers(self, ask: Ask) -> tuple[Answer, ...]:
         """What is answered; without a limit it ends where the context does."""
+        longest = self.config.max_context_tokens  # what cannot be is refused before its words are looked at
+        if any(text.has_more_tokens(prompt, longest) for prompt in ask.prompts):
+            self._check_context(longest + 1)
         if ask.max_tokens is not None:
-            self._check_context(ask.max_tokens + 1)  # before words are made for an answer that cannot be
+            self._check_context(ask.max_tokens + 1)
         wire, default = self.config.wire, self.config.default_output_tokens
         self._check_total(len(ask.prompts) * ask.choices, ask.max_tokens or default)
         answers = answers_for(ask, default_output_tokens=default, wire=wire)
@@ -166,7 +170,7 @@ class Desk:
             raise RefusedError(
                 400,
                 f"This model's maximum context length is {self.config.max_context_tokens} tokens; prompt and "
-                f"output together would be {tokens} or more",
+                "output together would be longer",
                 param="messages",
                 code="context_length_exceeded",
             )

@@ -18,6 +18,11 @@ def count_tokens(text: str) -> int:
     return len(text.split())
 
 
+def has_more_tokens(text: str, tokens: int) -> bool:
+    """Whether a text has more than so many, found out without counting the rest: bodies may be large."""
+    return len(text) > 2 * tokens and len(text.split(None, tokens)) > tokens
+
+
 def spaced(key: int, start: int, count: int) -> list[bytes]:
     """The ``count`` words of a key from position ``start`` on, as bytes, a space before each."""
     lap, place = divmod(start, _LAP)

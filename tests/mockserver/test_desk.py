@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from mockserver import text
 from mockserver.ask import Ask, Placed, RefusedError
 from mockserver.desk import Choice, Desk
 from mockserver.hardware import Deployment
@@ -274,3 +275,14 @@ def test_one_request_has_so_much_output_and_no_more_however_it_is_split(
     assert len(Desk(longest).place(ask(max_tokens=None), 0).answers) == 1
     with pytest.raises(RefusedError, match="2 answers of 1048577 tokens"):
         Desk(longest).place(ask(max_tokens=None, choices=2), 0)
+
+
+def test_a_prompt_beyond_the_context_is_refused_before_it_is_taken_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(server(STANDARD))
+    assert desk.place(ask(prompts=("a " * 990,)), 0).answers[0].prompt_tokens == 990
+    monkeypatch.setattr(text, "count_tokens", lambda said: pytest.fail(f"counted {len(said)} characters"))
+    with pytest.raises(RefusedError) as long:
+        desk.place(ask(prompts=("a", "a " * 1001)), 0)
+    assert (long.value.status, long.value.code) == (400, "context_length_exceeded")

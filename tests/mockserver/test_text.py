@@ -61,3 +61,9 @@ def test_every_word_is_as_likely_as_any_other() -> None:
 
 def test_words_stay_the_same_from_one_version_to_the_next() -> None:
     assert words(7, 0, 6) == ["show", "law", "year", "team", "woman", "parent"]
+
+
+@given(st.text(alphabet="ab \n\u2003é", max_size=60), st.integers(1, 20))
+@settings(deadline=None)
+def test_whether_there_are_more_tokens_is_known_without_counting_them_all(said: str, tokens: int) -> None:
+    assert text.has_more_tokens(said, tokens) is (text.count_tokens(said) > tokens)
