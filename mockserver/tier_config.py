@@ -84,7 +84,19 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     input_usd_per_mtok: UsdPerMtok
     output_usd_per_mtok: UsdPerMtok
     cache_write_usd_per_mtok: UsdPerMtok | None = None
+    """Of prompt tokens that a prefix cache keeps; None: as other input."""
     cache_read_usd_per_mtok: UsdPerMtok | None = None
+    """Of prompt tokens found there; None: as other input."""
+
+    def usd(self, *, fresh_tokens: int, written_tokens: int, read_tokens: int, output_tokens: int) -> float:
+        """What so many tokens are sold for; a prompt token is fresh, written or read."""
+        write, read = self.cache_write_usd_per_mtok, self.cache_read_usd_per_mtok
+        return 1e-6 * (
+            fresh_tokens * self.input_usd_per_mtok
+            + written_tokens * (self.input_usd_per_mtok if write is None else write)
+            + read_tokens * (self.input_usd_per_mtok if read is None else read)
+            + output_tokens * self.output_usd_per_mtok
+        )
 
 
 class TierConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -84,5 +84,12 @@ def costs(service: Service, offered: Offered, config: ServerConfig, tier: TierCo
         "" if usd is None else f", ${usd / output * 1e6:.2f}"
     )
     if tier.price is not None:
-        sold = (prompt * tier.price.input_usd_per_mtok + output * tier.price.output_usd_per_mtok) / 1e6
+        found = service.hit_tokens
+        computed, keeps = prompt - found, offered.blocks is not None
+        sold = tier.price.usd(
+            fresh_tokens=0 if keeps else computed,
+            written_tokens=computed if keeps else 0,
+            read_tokens=found,
+            output_tokens=output,
+        )
         yield f"at the tier's prices the trace is worth ${sold:,.2f}, ${sold / hours:,.2f} per chip-hour"

@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 
 from mockserver import config as profiles
 from mockserver.offered import Goal, Offered, Service, serve
+from mockserver.tier_config import Price
 from tests.test_end_to_end import tierscope
 from tierscope.capacity import plan_capacity, search
 from tierscope.capacity_table import costs, table
 from tierscope.errors import BadInputError, RunFailedError
 
 GOAL = Goal(ttft_s=1.0, tpot_s=0.1, goodput_ratio=0.9)
+FULL_PRICE = Price(
+    input_usd_per_mtok=4, output_usd_per_mtok=20, cache_write_usd_per_mtok=5, cache_read_usd_per_mtok=0.4
+)
 ROOT = Path(__file__).parent.parent.parent
 EXCERPTS = ROOT / "tests" / "data" / "traces"
 
@@ -103,6 +107,28 @@ def test_a_table_tells_of_every_try_and_what_the_answer_costs(tmp_path: Path) ->
     assert "chip-seconds per million output tokens" in done.stdout
     assert "at the tier's prices the trace is worth $" in done.stdout
     assert all(len(line) <= 110 for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("found", "kept", "price", "usd"),
+    [
+        (0, False, Price(input_usd_per_mtok=4, output_usd_per_mtok=20, cache_write_usd_per_mtok=5), 24.0),
+        (600_000, True, Price(input_usd_per_mtok=4, output_usd_per_mtok=20), 24.0),
+        (600_000, True, Price(input_usd_per_mtok=4, output_usd_per_mtok=20, cache_read_usd_per_mtok=0), 21.6),
+        (600_000, True, FULL_PRICE, 0.6 * 0.4 + 0.4 * 5 + 20),
+    ],
+)
+def test_a_trace_is_worth_what_its_tokens_sell_for_read_written_or_fresh(
+    found: int, kept: bool, price: Price, usd: float
+) -> None:
+    """A million tokens in and a million out."""
+    config = profiles.load("h100-70b")
+    tier, million = msgspec.structs.replace(config.tiers[0], price=price), np.array([1_000_000])
+    offered = Offered(np.array([0]), million, million, (lambda row: ()) if kept else None)
+    service = Service(1, np.ones(1), np.ones(1), 0, 0, False, 3600.0, 1.0, 1.0, found)
+    chips = config.deployment.all_chips
+    told = list(costs(service, offered, config, tier))[-1]
+    assert told == (f"at the tier's prices the trace is worth ${usd:,.2f}, ${usd / chips:,.2f} per chip-hour")
 
 
 def test_the_example_of_the_page_is_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
