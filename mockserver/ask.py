@@ -1,6 +1,6 @@
 """A request and its answer in words that all APIs share: ``wire_*`` modules read into and render them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -169,19 +169,21 @@ class Voice(Protocol):
         """The whole answer to a request that did not ask for a stream."""
 
 
-class Dialect(Protocol):
-    """One API: how it is asked, how it answers and refuses."""
+class MakesVoice(Protocol):
+    """How an API answers."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
-        """Read a request; raises RefusedError that names the field for whatever is wrong with it."""
-
-    def voice(self, placed: Placed, *, wire: Wire, request_id: str, created_unix_s: int) -> Voice:
+    def __call__(self, placed: Placed, *, wire: Wire, request_id: str, created_unix_s: int) -> Voice:
         """The answer to a placed request. ``request_id`` is 24 hexadecimal digits, unique in the server."""
 
-    def refusal_body(self, refusal: RefusedError, request_id: str) -> bytes:
-        """The JSON of a refusal."""
 
-    def headers(
-        self, request_id: str, quotas: tuple[Quota, ...], requested_speed: str | None, now_unix_s: int
-    ) -> dict[str, str]:
-        """Headers of every response: the request's id, and what limits leave."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One API: how it is asked, how it answers and refuses."""
+
+    parse: Callable[[bytes, Mapping[str, str], Wire], Ask]
+    """(body, headers with names in lower case, wire) → ask; RefusedError names the field that is wrong."""
+    voice: MakesVoice
+    refusal_body: Callable[[RefusedError, str], bytes]
+    """(refusal, request's id) → its JSON."""
+    headers: Callable[[str, tuple[Quota, ...], str | None, int], dict[str, str]]
+    """(request's id, what limits leave, requested speed, UNIX time) → headers of every response."""

@@ -11,8 +11,8 @@ _T = TypeVar("_T")
 _OF_TOKENS = ("tokens", "input", "output", "input_tokens", "output_tokens")
 
 
-def refusal_body(refusal: RefusedError) -> bytes:
-    """The JSON of a refusal."""
+def refusal_body(refusal: RefusedError, _request_id: str = "") -> bytes:
+    """The JSON of a refusal; the request's id is in a header."""
     return msgspec.json.encode({"error": error_object(refusal)})
 
 
@@ -29,8 +29,13 @@ def error_object(refusal: RefusedError) -> dict[str, Any]:
     return {"message": refusal.message, "type": kind, "param": param, "code": code}
 
 
-def headers(request_id: str, quotas: tuple[Quota, ...]) -> dict[str, str]:
-    """Headers of every response: the request's id, and what limits leave, input and output as one sum."""
+def headers(
+    request_id: str, quotas: tuple[Quota, ...], _requested_speed: str | None = None, _now_unix_s: int = 0
+) -> dict[str, str]:
+    """Headers of every response: the request's id, and what limits leave, input and output as one sum.
+
+    Resets are durations, so that the time does not matter; there are no speeds here.
+    """
     found = {"x-request-id": f"req_{request_id}"}
     for name, parts in (
         ("requests", [quota for quota in quotas if quota.what == "requests"]),

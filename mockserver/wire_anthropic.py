@@ -6,41 +6,28 @@ import msgspec
 
 from mockserver import anthropic_errors, anthropic_prompt, anthropic_request, text, wire_models
 from mockserver.anthropic_voice import MessageVoice
-from mockserver.ask import Ask, Dialect, Placed, Quota, RefusedError
+from mockserver.ask import Dialect, Placed, RefusedError
 from mockserver.config import ServerConfig
 from mockserver.wire_config import Wire
 
 
-class Messages:
-    """``POST /v1/messages`` as a dialect."""
-
-    def parse(self, body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:
-        """Read a request; names in ``headers`` are in lower case. Raises RefusedError (400)."""
-        return anthropic_request.ask_of(body, headers, wire)
-
-    def voice(
-        self,
-        placed: Placed,
-        *,
-        wire: Wire,
-        request_id: str,
-        created_unix_s: int,  # noqa: ARG002 (a message does not tell when it was made)
-    ) -> MessageVoice:
-        """The answer to a placed request."""
-        return MessageVoice(placed, wire=wire, request_id=request_id)
-
-    def refusal_body(self, refusal: RefusedError, request_id: str) -> bytes:
-        """The JSON of a refusal."""
-        return anthropic_errors.refusal_body(refusal, request_id)
-
-    def headers(
-        self, request_id: str, quotas: tuple[Quota, ...], requested_speed: str | None, now_unix_s: int
-    ) -> dict[str, str]:
-        """The request's id, and what limits leave."""
-        return anthropic_errors.headers(request_id, quotas, requested_speed, now_unix_s)
+def _voice(
+    placed: Placed,
+    *,
+    wire: Wire,
+    request_id: str,
+    created_unix_s: int,  # noqa: ARG001 (a message does not tell when it was made)
+) -> MessageVoice:
+    """The answer to a placed request."""
+    return MessageVoice(placed, wire=wire, request_id=request_id)
 
 
-DIALECT: Dialect = Messages()
+DIALECT = Dialect(
+    parse=anthropic_request.ask_of,
+    voice=_voice,
+    refusal_body=anthropic_errors.refusal_body,
+    headers=anthropic_errors.headers,
+)
 
 
 def count_tokens(body: bytes, headers: Mapping[str, str], *, wire: Wire, models: Collection[str]) -> bytes:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from mockserver import openai_errors
-from mockserver.ask import Answer, Ask, Placed, Quota, RefusedError
+from mockserver.ask import Answer, Ask, Dialect, Placed
 from mockserver.chunks import ChunkVoice
 from mockserver.json_frame import frame_of
 from mockserver.openai_request import (
@@ -147,59 +147,41 @@ class ChatRequest(msgspec.Struct, frozen=True):
     frequency_penalty: Penalty | None = None
 
 
-class Chat:
-    """The API (``ask.Dialect``)."""
+def _parse(body: bytes, _headers: Mapping[str, str], wire: Wire) -> Ask:
+    """Read a request; raises RefusedError (400) that names the field for whatever is wrong with it."""
+    request = openai_errors.decode(_DECODER, body)
+    if wire.refuse_unknown:
+        openai_errors.refuse_unknown(body, FIELDS, {"stream_options": STREAM_FIELDS})
+    if request.logprobs:
+        raise openai_errors.unsupported("logprobs", "this server has no probabilities to tell")
+    if request.function_call not in (None, "none", "auto"):
+        raise openai_errors.unsupported("function_call", "expected 'tool_choice' in its place")
+    schemas = {tool.function.name: tool.function.parameters for tool in request.tools or () if tool.function}
+    called = forced_tool(request.tool_choice, list(schemas))
+    how = options(request.stream_options, request.stream)
+    return Ask(
+        model=request.model,
+        prompts=("\n".join(_text(message) for message in request.messages),),
+        choices=request.n or 1,
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        stream=bool(request.stream),
+        include_usage=bool(how.include_usage),
+        running_usage=bool(how.continuous_usage_stats),
+        obfuscation=how.include_obfuscation is not False,
+        service_tier=request.service_tier,
+        seed=request.seed,
+        stop=stops(request.stop, strict=wire.refuse_unknown),
+        ignore_eos=bool(request.ignore_eos),
+        tool=called,
+        frame=frame(request.response_format) if called is None else frame_of(schemas[called]),
+        reasoning=None if request.reasoning_effort is None else request.reasoning_effort != "none",
+    )
 
-    def parse(self, body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:  # noqa: ARG002
-        """Read a request; raises RefusedError (400) that names the field for whatever is wrong with it."""
-        request = openai_errors.decode(_DECODER, body)
-        if wire.refuse_unknown:
-            openai_errors.refuse_unknown(body, FIELDS, {"stream_options": STREAM_FIELDS})
-        if request.logprobs:
-            raise openai_errors.unsupported("logprobs", "this server has no probabilities to tell")
-        if request.function_call not in (None, "none", "auto"):
-            raise openai_errors.unsupported("function_call", "expected 'tool_choice' in its place")
-        schemas = {
-            tool.function.name: tool.function.parameters for tool in request.tools or () if tool.function
-        }
-        called = forced_tool(request.tool_choice, list(schemas))
-        how = options(request.stream_options, request.stream)
-        return Ask(
-            model=request.model,
-            prompts=("\n".join(_text(message) for message in request.messages),),
-            choices=request.n or 1,
-            max_tokens=request.max_completion_tokens or request.max_tokens,
-            stream=bool(request.stream),
-            include_usage=bool(how.include_usage),
-            running_usage=bool(how.continuous_usage_stats),
-            obfuscation=how.include_obfuscation is not False,
-            service_tier=request.service_tier,
-            seed=request.seed,
-            stop=stops(request.stop, strict=wire.refuse_unknown),
-            ignore_eos=bool(request.ignore_eos),
-            tool=called,
-            frame=frame(request.response_format) if called is None else frame_of(schemas[called]),
-            reasoning=None if request.reasoning_effort is None else request.reasoning_effort != "none",
-        )
 
-    def voice(self, placed: Placed, *, wire: Wire, request_id: str, created_unix_s: int) -> ChunkVoice:
-        """The answer to a placed request."""
-        shape = ChatShape(wire.reasoning_field, request_id)
-        return ChunkVoice(shape, placed, wire=wire, request_id=request_id, created_unix_s=created_unix_s)
-
-    def refusal_body(self, refusal: RefusedError, request_id: str) -> bytes:  # noqa: ARG002
-        """The JSON of a refusal; the request's id is in a header."""
-        return openai_errors.refusal_body(refusal)
-
-    def headers(
-        self,
-        request_id: str,
-        quotas: tuple[Quota, ...],
-        requested_speed: str | None,  # noqa: ARG002
-        now_unix_s: int,  # noqa: ARG002
-    ) -> dict[str, str]:
-        """Headers of every response; resets are durations, so that the clock is of no use."""
-        return openai_errors.headers(request_id, quotas)
+def _voice(placed: Placed, *, wire: Wire, request_id: str, created_unix_s: int) -> ChunkVoice:
+    """The answer to a placed request."""
+    shape = ChatShape(wire.reasoning_field, request_id)
+    return ChunkVoice(shape, placed, wire=wire, request_id=request_id, created_unix_s=created_unix_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,4 +246,6 @@ def _text(message: Message) -> str:
 
 
 _DECODER = msgspec.json.Decoder(ChatRequest)
-DIALECT = Chat()
+DIALECT = Dialect(
+    parse=_parse, voice=_voice, refusal_body=openai_errors.refusal_body, headers=openai_errors.headers
+)

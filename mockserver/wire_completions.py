@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from mockserver import openai_errors
-from mockserver.ask import Answer, Ask, Placed, Quota, RefusedError
+from mockserver.ask import Answer, Ask, Dialect, Placed, RefusedError
 from mockserver.chunks import ChunkVoice
 from mockserver.openai_request import (
     Choices,
@@ -83,58 +83,42 @@ class CompletionRequest(msgspec.Struct, frozen=True):
     frequency_penalty: Penalty | None = None
 
 
-class Completions:
-    """The API (``ask.Dialect``)."""
-
-    def parse(self, body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:  # noqa: ARG002
-        """Read a request; raises RefusedError (400) that names the field for whatever is wrong with it."""
-        request = openai_errors.decode(_DECODER, body)
-        if wire.refuse_unknown:
-            openai_errors.refuse_unknown(body, FIELDS, {"stream_options": STREAM_FIELDS})
-        _refuse_unsupported(request)
-        prompts, choices = _prompts(request.prompt), request.n or 1
-        if len(prompts) * choices > _MOST_ANSWERS:
-            raise RefusedError(
-                400,
-                f"Invalid value for 'prompt': {len(prompts)} prompts with n = {choices} are more than "
-                f"{_MOST_ANSWERS} answers",
-                param="prompt",
-            )
-        how = options(request.stream_options, request.stream)
-        return Ask(
-            model=request.model,
-            prompts=prompts,
-            choices=choices,
-            max_tokens=request.max_tokens,
-            stream=bool(request.stream),
-            include_usage=bool(how.include_usage),
-            running_usage=bool(how.continuous_usage_stats),
-            obfuscation=how.include_obfuscation is not False,
-            service_tier=request.service_tier,
-            seed=request.seed,
-            stop=stops(request.stop, strict=wire.refuse_unknown),
-            ignore_eos=bool(request.ignore_eos),
-            reasoning=False,
+def _parse(body: bytes, _headers: Mapping[str, str], wire: Wire) -> Ask:
+    """Read a request; raises RefusedError (400) that names the field for whatever is wrong with it."""
+    request = openai_errors.decode(_DECODER, body)
+    if wire.refuse_unknown:
+        openai_errors.refuse_unknown(body, FIELDS, {"stream_options": STREAM_FIELDS})
+    _refuse_unsupported(request)
+    prompts, choices = _prompts(request.prompt), request.n or 1
+    if len(prompts) * choices > _MOST_ANSWERS:
+        raise RefusedError(
+            400,
+            f"Invalid value for 'prompt': {len(prompts)} prompts with n = {choices} are more than "
+            f"{_MOST_ANSWERS} answers",
+            param="prompt",
         )
+    how = options(request.stream_options, request.stream)
+    return Ask(
+        model=request.model,
+        prompts=prompts,
+        choices=choices,
+        max_tokens=request.max_tokens,
+        stream=bool(request.stream),
+        include_usage=bool(how.include_usage),
+        running_usage=bool(how.continuous_usage_stats),
+        obfuscation=how.include_obfuscation is not False,
+        service_tier=request.service_tier,
+        seed=request.seed,
+        stop=stops(request.stop, strict=wire.refuse_unknown),
+        ignore_eos=bool(request.ignore_eos),
+        reasoning=False,
+    )
 
-    def voice(self, placed: Placed, *, wire: Wire, request_id: str, created_unix_s: int) -> ChunkVoice:
-        """The answer to a placed request."""
-        shape = CompletionShape()
-        return ChunkVoice(shape, placed, wire=wire, request_id=request_id, created_unix_s=created_unix_s)
 
-    def refusal_body(self, refusal: RefusedError, request_id: str) -> bytes:  # noqa: ARG002
-        """The JSON of a refusal; the request's id is in a header."""
-        return openai_errors.refusal_body(refusal)
-
-    def headers(
-        self,
-        request_id: str,
-        quotas: tuple[Quota, ...],
-        requested_speed: str | None,  # noqa: ARG002
-        now_unix_s: int,  # noqa: ARG002
-    ) -> dict[str, str]:
-        """Headers of every response; resets are durations, so that the clock is of no use."""
-        return openai_errors.headers(request_id, quotas)
+def _voice(placed: Placed, *, wire: Wire, request_id: str, created_unix_s: int) -> ChunkVoice:
+    """The answer to a placed request."""
+    shape = CompletionShape()
+    return ChunkVoice(shape, placed, wire=wire, request_id=request_id, created_unix_s=created_unix_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,4 +193,6 @@ def _prompts(prompt: Prompt | None) -> tuple[str, ...]:
 
 
 _DECODER = msgspec.json.Decoder(CompletionRequest)
-DIALECT = Completions()
+DIALECT = Dialect(
+    parse=_parse, voice=_voice, refusal_body=openai_errors.refusal_body, headers=openai_errors.headers
+)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from mockserver import openai_errors
-from mockserver.ask import Ask, Placed, Quota, RefusedError
+from mockserver.ask import Ask, Dialect, Placed, RefusedError
 from mockserver.json_frame import frame_of
 from mockserver.openai_request import (
     Content,
@@ -149,57 +149,39 @@ class ResponseRequest(msgspec.Struct, frozen=True):
     prompt: Any = None
 
 
-class Responses:
-    """The API (``ask.Dialect``)."""
+def _parse(body: bytes, _headers: Mapping[str, str], wire: Wire) -> Ask:
+    """Read a request; raises RefusedError (400) that names the field for whatever is wrong with it."""
+    request = openai_errors.decode(_DECODER, body)
+    if wire.refuse_unknown:
+        openai_errors.refuse_unknown(body, FIELDS, {"stream_options": STREAM_FIELDS})
+    _refuse_unsupported(request)
+    schemas = {
+        tool.name: tool.parameters for tool in request.tools or () if tool.type == "function" and tool.name
+    }
+    called = forced_tool(request.tool_choice, list(schemas))
+    text_frame = frame(request.text.format) if request.text else None
+    how = options(request.stream_options, request.stream)
+    effort = request.reasoning.effort if request.reasoning else None
+    return Ask(
+        model=request.model,
+        prompts=(_prompt(request),),
+        max_tokens=request.max_output_tokens,
+        stream=bool(request.stream),
+        obfuscation=how.include_obfuscation is not False,
+        service_tier=request.service_tier,
+        seed=request.seed,
+        stop=stops(request.stop, strict=wire.refuse_unknown),
+        ignore_eos=bool(request.ignore_eos),
+        tool=called,
+        frame=text_frame if called is None else frame_of(schemas[called]),
+        reasoning=None if effort is None else effort != "none",
+        repeated=_repeated(body),
+    )
 
-    def parse(self, body: bytes, headers: Mapping[str, str], wire: Wire) -> Ask:  # noqa: ARG002
-        """Read a request; raises RefusedError (400) that names the field for whatever is wrong with it."""
-        request = openai_errors.decode(_DECODER, body)
-        if wire.refuse_unknown:
-            openai_errors.refuse_unknown(body, FIELDS, {"stream_options": STREAM_FIELDS})
-        _refuse_unsupported(request)
-        schemas = {
-            tool.name: tool.parameters
-            for tool in request.tools or ()
-            if tool.type == "function" and tool.name
-        }
-        called = forced_tool(request.tool_choice, list(schemas))
-        text_frame = frame(request.text.format) if request.text else None
-        how = options(request.stream_options, request.stream)
-        effort = request.reasoning.effort if request.reasoning else None
-        return Ask(
-            model=request.model,
-            prompts=(_prompt(request),),
-            max_tokens=request.max_output_tokens,
-            stream=bool(request.stream),
-            obfuscation=how.include_obfuscation is not False,
-            service_tier=request.service_tier,
-            seed=request.seed,
-            stop=stops(request.stop, strict=wire.refuse_unknown),
-            ignore_eos=bool(request.ignore_eos),
-            tool=called,
-            frame=text_frame if called is None else frame_of(schemas[called]),
-            reasoning=None if effort is None else effort != "none",
-            repeated=_repeated(body),
-        )
 
-    def voice(self, placed: Placed, *, wire: Wire, request_id: str, created_unix_s: int) -> ResponsesVoice:
-        """The answer to a placed request."""
-        return ResponsesVoice(placed, wire=wire, request_id=request_id, created_unix_s=created_unix_s)
-
-    def refusal_body(self, refusal: RefusedError, request_id: str) -> bytes:  # noqa: ARG002
-        """The JSON of a refusal; the request's id is in a header."""
-        return openai_errors.refusal_body(refusal)
-
-    def headers(
-        self,
-        request_id: str,
-        quotas: tuple[Quota, ...],
-        requested_speed: str | None,  # noqa: ARG002
-        now_unix_s: int,  # noqa: ARG002
-    ) -> dict[str, str]:
-        """Headers of every response; resets are durations, so that the clock is of no use."""
-        return openai_errors.headers(request_id, quotas)
+def _voice(placed: Placed, *, wire: Wire, request_id: str, created_unix_s: int) -> ResponsesVoice:
+    """The answer to a placed request."""
+    return ResponsesVoice(placed, wire=wire, request_id=request_id, created_unix_s=created_unix_s)
 
 
 def _refuse_unsupported(request: ResponseRequest) -> None:
@@ -246,4 +228,6 @@ def _repeated(body: bytes) -> bytes:
 
 
 _DECODER = msgspec.json.Decoder(ResponseRequest)
-DIALECT = Responses()
+DIALECT = Dialect(
+    parse=_parse, voice=_voice, refusal_body=openai_errors.refusal_body, headers=openai_errors.headers
+)
