@@ -1,17 +1,16 @@
 """The mock server's routes: which API a request speaks, who serves it, and what becomes of its response.
 
-No coroutines: a request is answered by calls that the connection, the engines and the clock make.
+No coroutines: a request is answered by calls that its client, the engines and the clock make.
 """
 
 import math
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from hashlib import blake2b
-from urllib.parse import unquote
 
 import msgspec
 
@@ -54,9 +53,9 @@ class Server:
         say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
     ) -> None:
         self.config = config
-        self._cork = Cork()
+        self.cork = Cork()
         self._desk = Desk(config)
-        self.dispatch = Dispatch(config, self._cork, step_log)
+        self.dispatch = Dispatch(config, self.cork, step_log)
         self._clock, self._metrics = self.dispatch.clock, self.dispatch.metrics
         self._created_unix_s = int(time.time())
         self.say = say
@@ -77,15 +76,6 @@ class Server:
     def stop(self) -> None:
         """Let time end."""
         self._clock.stop()
-
-    def connection(self) -> Connection:
-        """What serves a client that has connected."""
-        return Connection(
-            self,
-            self._cork,
-            max_body_bytes=self.config.max_body_bytes,
-            body_timeout_s=self.config.body_timeout_s,
-        )
 
     def check_lateness(self) -> None:
         """Say so once for each window in which this host was too slow; to be called about once a second."""
@@ -121,7 +111,7 @@ class Server:
                 connection.abort()
 
     def refuse(
-        self, refusal: RefusedError, path: str, headers: dict[str, str], connection: Connection
+        self, refusal: RefusedError, path: str, headers: Mapping[str, str], connection: Connection
     ) -> None:
         """Write the answer to what is no whole request; the connection closes after it."""
         self._metrics.on_refusal("", refusal.status)
@@ -172,7 +162,7 @@ class Server:
     def _answer_get(self, request: HttpRequest, connection: Connection) -> None:
         """Answer what is not asked of a model."""
         answer = self._get.get(request.path)
-        model = unquote(request.path.removeprefix(f"{_MODELS}/"))
+        model = request.path.removeprefix(f"{_MODELS}/")
         if answer is None and not (model and request.path.startswith(f"{_MODELS}/")):
             raise RefusedError(404, f"There is nothing at {request.path}", kind="not_found")
         _only(request, "GET", "HEAD")
@@ -220,7 +210,7 @@ def _only(request: HttpRequest, *methods: str) -> None:
         raise RefusedError(405, told, kind="method")
 
 
-def _dialect_of(path: str, headers: dict[str, str]) -> Dialect:
+def _dialect_of(path: str, headers: Mapping[str, str]) -> Dialect:
     """In whose words a path is refused."""
     if path in DIALECTS:
         return DIALECTS[path]

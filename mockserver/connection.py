@@ -1,13 +1,8 @@
-"""One client's connection: requests in, one after the other, bytes out, and how long anything may take.
+"""The way out to one client: bytes are written straight to its socket, and nobody is waited for without end.
 
-Bytes are written straight to the socket, which is what makes tens of thousands of events a second possible.
+Writing to the socket and past the event loop is what makes tens of thousands of events a second possible.
 What the socket does not take at once goes through the transport, and while that holds something all does.
-Rules for whoever edits this file:
-
-1. A request waits until the one before it has been answered; at most one read of them is held meanwhile.
-2. Nobody is waited for without a deadline: not for a request, not for a body, not for a reader.
-3. Who is answered while still sending is listened to a little longer: closing at once would reset the
-   connection, and the answer with it.
+Requests come in elsewhere (``http_server``); this is what answers them write to.
 """
 
 import asyncio
@@ -16,29 +11,13 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, cast
-
-from mockserver.ask import RefusedError
-from mockserver.http_request import HttpRequest, RequestFramer
 
 MAX_UNSENT_BYTES = 4 * 2**20
 """A client that falls further behind with reading is cut off."""
 write_now = os.write
-_IDLE_S = 600.0  # a connection that was of use may be used again for so long
+OnHangUp = Callable[[], None]
 _LINGER_S = 2.0
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER without time: closing sends RST
-
-
-class Service(Protocol):
-    """Who answers."""
-
-    def handle(self, request: HttpRequest, connection: "Connection") -> None:
-        """Answer a request, at once or later, and call ``connection.answered()`` at the end."""
-
-    def refuse(
-        self, refusal: RefusedError, path: str, headers: dict[str, str], connection: "Connection"
-    ) -> None:
-        """Write the answer to what is no whole request; the connection closes after it."""
 
 
 @dataclass(slots=True)
@@ -56,65 +35,27 @@ class Cork:
         self.held.clear()
 
 
-class Connection(asyncio.Protocol):
-    """Belongs to one client. ``on_hang_up`` is called if it goes away before its answer has ended."""
+class Connection:
+    """Belongs to one client. ``on_hang_up`` is called if it goes away before its answer has ended.
 
-    def __init__(self, service: Service, cork: Cork, *, max_body_bytes: int, body_timeout_s: float) -> None:
-        self.on_hang_up: Callable[[], None] | None = None
-        self._service, self._cork, self._body_timeout_s = service, cork, body_timeout_s
-        self._framer = RequestFramer(max_body_bytes)
-        self._loop = asyncio.get_running_loop()
-        self._deadline: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport | None = None
-        self._fd = -1
-        self._direct = False  # whether the transport holds nothing, so that the socket may be written to
+    A client that is to be closed has ``patience_s`` to read what was sent.
+    """
+
+    def __init__(self, transport: asyncio.Transport, cork: Cork, *, patience_s: float) -> None:
+        self.on_hang_up: OnHangUp | None = None
+        self._transport, self._cork, self._patience_s = transport, cork, patience_s
+        self._fd = transport.get_extra_info("socket").fileno()
+        self._direct = True  # whether the transport holds nothing, so that the socket may be written to
         self._corked: list[bytes] = []
-        self._request: HttpRequest | None = None  # the one that is being answered
-        self._deaf = self._closing = self._in_next = False
+        self._closing = self._lost = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._answered: asyncio.Future[None] | None = None
+        self._under_way = False
 
     @property
     def open(self) -> bool:
         """Whether what is written can still arrive."""
-        return self._transport is not None and not self._closing
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the first request."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its bases
-        self._fd = self._transport.get_extra_info("socket").fileno()
-        self._direct = True
-        self._set_deadline(self._body_timeout_s, self._timed_out)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (however it was lost)
-        """Forget everything, and say so to who was answering."""
-        self._transport, self._direct, self._closing = None, False, True
-        self._forget_deadline()
-        self._corked.clear()
-        if (hang_up := self.on_hang_up) is not None:
-            self.on_hang_up = None
-            hang_up()
-
-    def data_received(self, data: bytes) -> None:
-        """Take what one read brought."""
-        if self._deaf or self._closing or self._transport is None:
-            return
-        framer = self._framer
-        began = framer.begun
-        framer.receive(data)
-        if self._request is not None:
-            if framer.requests:
-                self._transport.pause_reading()
-            return
-        if framer.begun and not framer.requests and (not began or framer.wants_continue):
-            self._wait()
-        self._next()
-
-    def eof_received(self) -> bool | None:
-        """Refuse a request that was not finished; otherwise a client that says no more has hung up."""
-        if self._request is None and not self._deaf:
-            self._framer.end()
-            self._deaf = True
-            self._next()
-        return None
+        return not self._closing
 
     def write(self, data: bytes) -> None:
         """Send bytes as soon as may be; to a client that is gone, nothing."""
@@ -143,37 +84,62 @@ class Connection(asyncio.Protocol):
         if data:
             self.write(data)
 
+    def begin(self) -> None:
+        """An answer is under way from here on, until ``answered``."""
+        self._under_way = True
+
     def answered(self, *, keep: bool) -> None:
-        """The answer is complete: on to the next request, or ``keep`` no connection that ends the body."""
-        self._request, self.on_hang_up = None, None
+        """The answer is complete; ``keep`` no connection whose end is the end of the body."""
+        self.on_hang_up = None
         if not keep:
             self.close()
-        elif not self._in_next and not self._closing and self._transport is not None:
-            self._transport.resume_reading()
-            self._wait()
-            self._next()
+        self._end()
 
-    def close(self, *, hear_out: bool = False) -> None:
-        """Close once everything is sent; ``hear_out``: after the client has stopped sending, for a while."""
+    async def ended(self) -> None:
+        """Wait until the answer that is under way has ended, in whatever way."""
+        if self._under_way:
+            self._answered = asyncio.get_running_loop().create_future()
+            await self._answered
+            self._answered = None
+
+    def lost(self) -> None:
+        """The client is gone: forget everything, and say so to who was answering."""
+        self._closing, self._lost, self._direct = True, True, False
+        self._forget_deadline()
+        self._corked.clear()
+        if (hang_up := self.on_hang_up) is not None:
+            self.on_hang_up = None
+            hang_up()
+        self._end()
+
+    def close(self) -> None:
+        """Close once everything is sent, or is not read for too long."""
         self._flush_cork()
-        transport = self._transport
-        if transport is None or self._closing:
-            return
-        if hear_out and not self._deaf and transport.can_write_eof():
-            self._deaf, self._direct = True, False
-            transport.resume_reading()
-            transport.write_eof()
-            self._set_deadline(_LINGER_S, self.abort)
-            return
-        self._closing, self._direct = True, False
-        transport.close()
-        self._set_deadline(self._body_timeout_s, self.abort)  # for a client that does not read
+        if not self._closing:
+            self._closing, self._direct = True, False
+            self._transport.close()
+            self._deadline = asyncio.get_running_loop().call_later(self._patience_s, self.abort)
+
+    def hear_out(self) -> None:
+        """Say that nothing more comes, and close after the client has stopped sending, or a while.
+
+        Closing at once would reset the connection of a client that still sends, and with it the answer.
+        """
+        self._flush_cork()
+        if not self._closing:
+            self._closing, self._direct = True, False
+            self._transport.resume_reading()
+            self._deadline = asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
+            try:
+                self._transport.write_eof()
+            except OSError:  # the client is gone; the loop will tell
+                self.abort()
 
     def abort(self) -> None:
         """Close at once; what was not sent is lost."""
         self._closing, self._direct = True, False
         self._forget_deadline()
-        if self._transport is not None:
+        if not self._lost:
             self._transport.abort()
 
     def sever(self, *, reset: bool) -> None:
@@ -182,14 +148,14 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self._flush_cork()
-        if self._transport is not None:
+        if not self._lost:
             sock = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.abort()
 
     def _write_later(self, data: bytes) -> None:
         transport = self._transport
-        if transport is None or self._closing or transport.is_closing():
+        if self._closing or transport.is_closing():
             return
         if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             self.abort()
@@ -203,47 +169,10 @@ class Connection(asyncio.Protocol):
             self.uncork()
             self._cork.closed = closed
 
-    def _next(self) -> None:
-        """Have what came answered, as far as it can be at once."""
-        framer, self._in_next, served = self._framer, True, False
-        while self._request is None and framer.requests and not self._closing:
-            request, served = framer.requests.popleft(), True
-            self._request = request
-            self._set_deadline(_IDLE_S, self._timed_out)
-            self._service.handle(request, self)
-        self._in_next = False
-        if self._request is not None or self._closing:
-            return
-        if framer.failure is not None:
-            self._refuse(framer.failure)
-        elif served:
-            self._wait()
-
-    def _wait(self) -> None:
-        """Give the client time for what it has begun, and leave to go on; or for its next request."""
-        framer = self._framer
-        if framer.wants_continue:
-            framer.wants_continue = False
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._set_deadline(self._body_timeout_s if framer.begun else _IDLE_S, self._timed_out)
-
-    def _refuse(self, refusal: RefusedError) -> None:
-        self._service.refuse(refusal, self._framer.path, self._framer.headers, self)
-        self.close(hear_out=True)
-
-    def _timed_out(self) -> None:
-        """Nothing is under way, and nothing has come for too long."""
-        if self._request is not None:
-            return
-        if self._framer.begun:
-            limit_s = self._body_timeout_s
-            self._refuse(RefusedError(408, f"The request was not whole within {limit_s:g} s", kind="timeout"))
-        else:
-            self.close()
-
-    def _set_deadline(self, after_s: float, then: Callable[[], None]) -> None:
-        self._forget_deadline()
-        self._deadline = self._loop.call_later(after_s, then)
+    def _end(self) -> None:
+        self._under_way = False
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_result(None)
 
     def _forget_deadline(self) -> None:
         if self._deadline is not None:

@@ -15,6 +15,7 @@ from mockserver import step_bound
 from mockserver.app import Server
 from mockserver.config import ServerConfig
 from mockserver.dispatch import StepSink
+from mockserver.http_server import HttpServer
 from tierscope.errors import BadInputError
 
 _LATENESS_S = 1.0
@@ -51,12 +52,16 @@ async def open_server(
     loop = asyncio.get_running_loop()
     server = Server(config, step_log=step_log)
     server.start(loop)
+    http = HttpServer(
+        server, server.cork, max_body_bytes=config.max_body_bytes, body_timeout_s=config.body_timeout_s
+    )
     judging = asyncio.create_task(_judge(server, step_log))
-    accepting = await loop.create_server(server.connection, sock=listener, backlog=_BACKLOG)
+    accepting = await loop.create_server(http.accept, sock=listener, backlog=_BACKLOG)
     try:
         yield server
     finally:
         accepting.close()
+        await http.close()
         judging.cancel()
         server.stop()
 

@@ -64,15 +64,8 @@ MAY: dict[str, set[str]] = {
     "loadtest.parquet": {"pyarrow"},
     "mockserver.step_table": {"pyarrow"},
     "mockserver.step_log": {"pyarrow"},
-    "mockserver.http_request": {"httptools"},
-    "mockserver.connection": {"httptools"},
-    "mockserver.outlet": {"httptools"},
-    "mockserver.stream": {"httptools"},
-    "mockserver.whole": {"httptools"},
-    "mockserver.dispatch": {"httptools"},
-    "mockserver.asking": {"httptools"},
-    "mockserver.app": {"httptools"},
-    "mockserver.serving": {"httptools"},
+    "mockserver.http_server": {"aiohttp"},
+    "mockserver.serving": {"aiohttp"},
 }
 # Modules of the front door that all rooms share.
 SHARED = {"tierscope." + name for name in ("errors", "typedtoml", "prices", "wholefile")}
