@@ -2,7 +2,7 @@
 
 A sweep at an hour without others gives t(B, c) (``step_law``). Later, with others there, the batch B solves
 t(B, c) = t̂, c the mean context of those that share the step. The interval comes from drawing the step (its
-own interval), the law's parameters, 1 % of drift between the two hours, and c.
+own interval), the law's parameters and its misfit, 1 % of drift between the two hours, and c.
 """
 
 import math
@@ -55,9 +55,9 @@ def invert(
     assert step_s.value is not None
     rng = np.random.default_rng(seed)
     grid = np.geomspace(_SMALLEST, law.largest * _LARGEST, _GRID)
-    error = DRIFT
+    error = math.hypot(DRIFT, law.misfit)
     if step_s.low is not None and step_s.high is not None:
-        error = math.hypot(DRIFT, math.log(step_s.high / step_s.low) / (2 * 1.96))
+        error = math.hypot(error, math.log(step_s.high / step_s.low) / (2 * 1.96))
     steps = step_s.value * np.exp(rng.normal(0, error, _DRAWS))
     contexts = context_tokens * np.exp(
         rng.normal(0, GIVEN_CONTEXT_SPREAD if known else CONTEXT_SPREAD, _DRAWS)

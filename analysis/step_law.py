@@ -49,8 +49,8 @@ class StepLaw:
     covariance: Floats
     """Of the free parameters, relative to ``scale``."""
     scale: Floats
-    rms: float
-    """Of what is left of ln t."""
+    misfit: float
+    """Standard deviation of what is left of ln t: a server of another law has a large one."""
     smallest: float
     largest: float
     """Batches between which it was measured."""
@@ -166,8 +166,8 @@ def _fit(
     inflated = max(1.0, 2 * float(best.cost) / freedom)
     covariance = inflated * np.linalg.inv(jacobian.T @ jacobian + _LEAST_KNOWN * np.eye(len(free)))
     covariance = (covariance + covariance.T) / 2
-    rms = float(np.sqrt(np.mean((residual(best.x) * error) ** 2)))
-    law = StepLaw(family, theta, covariance, scale, rms, float(batch.min()), most)
+    misfit = float(np.sqrt(np.sum((residual(best.x) * error) ** 2) / freedom))
+    law = StepLaw(family, theta, covariance, scale, misfit, float(batch.min()), most)
     return law, 2 * float(best.cost)
 
 

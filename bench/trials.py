@@ -47,6 +47,7 @@ class Outcome:
     hidden_error: float | None = None
     """ln(batch found / batch there) of others' load, where it is claimed."""
     hidden_covered: bool | None = None
+    """Whether the interval holds it, with the mean context told as wrongly as the interval allows for."""
     hidden_open: int = 0
     binned_error: float | None = None
     """The same from the counts of the exported histogram of gaps."""
@@ -177,12 +178,16 @@ def _hidden(seed: str, calibration: list[Path], config: ServerConfig, found: Out
         counted = calibrated.answer("standard", binned, law, context_tokens=told)
         if counted is not None and counted.identified and counted.estimate.value is not None:
             found.binned_error = math.log(counted.estimate.value / truth)
+        error = math.exp(Random(f"{seed}/told").gauss(0, whitebox.GIVEN_CONTEXT_SPREAD))
+        guess = profiles.mean_context_tokens(config.tiers[0]) * error
+        unsure = calibrated.answer("standard", report.tiers[0].step_s, law, context_tokens=guess)
+        if unsure is not None and unsure.identified:
+            found.hidden_covered = (unsure.estimate.low or 0.0) <= truth <= (unsure.estimate.high or 0.0)
     answer = next((one for one in report.batch if one.method == "calibrated sweep"), None)
     if answer is None or not answer.identified or answer.estimate.value is None:
         found.hidden_open = 1
         return
     found.hidden_error = math.log(answer.estimate.value / truth)
-    found.hidden_covered = (answer.estimate.low or 0.0) <= truth <= (answer.estimate.high or 0.0)
 
 
 def _binned_step(folder: Path) -> Estimate:

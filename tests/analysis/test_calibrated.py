@@ -161,3 +161,41 @@ def test_the_batch_of_others_is_found_by_a_sweep_through_the_engine(folder: Call
     (answer,) = (one for one in report.batch if one.method == "calibrated sweep")
     assert answer.identified
     assert answer.estimate.value == pytest.approx(24, rel=0.15)
+
+
+WRONG: dict[str, Callable[[Law, float, float], float]] = {
+    "steps of whole tiles of 8": lambda law, b, c: roofline_step_s(law, 8 * math.ceil(b / 8), c),
+    "steps of whole tiles of 16": lambda law, b, c: roofline_step_s(law, 16 * math.ceil(b / 16), c),
+    "a stair at 32": lambda law, b, c: roofline_step_s(law, b, c) * (1.3 if b > 32 else 1.0),
+    "two replicas behind a balancer": lambda law, b, c: roofline_step_s(law, math.ceil(b / 2), c),
+}
+
+
+def roofline_step_s(law: Law, batch: float, context: float) -> float:
+    return float(roofline.step_s(law, float(batch), batch * context))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_server_of_another_law_widens_the_interval_or_refuses(name: str) -> None:
+    """Truths in their intervals, over two models and batches from 2 to 120 that the sweep did not ask for."""
+    step_of, rng = WRONG[name], np.random.default_rng(1)
+    held: list[bool] = []
+    levels = [*((one, 160.0) for one in (1, 2, 4, 8, 16, 32, 48, 64, 96, 128)), (4, 8300.0), (12, 8300.0)]
+    for deployment in (DENSE, EXPERTS):
+        truth = roofline.law(deployment)
+        law = step_law.fit([level(b, c, step_of(truth, b, c)) for b, c in levels])
+        assert isinstance(law, StepLaw)
+        for batch in np.unique(np.rint(np.geomspace(2, 120, 12))).tolist():
+            step = step_of(truth, batch, 2000.0) * math.exp(rng.normal(0, 0.005))
+            found = calibrated.answer(
+                "t",
+                Estimate(value=step, low=step * 0.99, high=step * 1.01),
+                law,
+                context_tokens=2000 * math.exp(rng.normal(0, 0.15)),
+            )
+            assert found is not None
+            if found.identified:
+                assert found.estimate.low is not None
+                assert found.estimate.high is not None
+                held.append(found.estimate.low <= batch <= found.estimate.high)
+    assert sum(held) >= 0.9 * len(held)
