@@ -39,6 +39,12 @@ def engine_tier(config: ServerConfig, tier: TierConfig) -> TierConfig:
     return next((owner for owner in config.tiers if owner.name == tier.shares), tier)
 
 
+def smooths(config: ServerConfig, tier: TierConfig) -> bool:
+    """Whether the engine that serves a tier hands the tokens of a step on one by one."""
+    speculation = engine_tier(config, tier).speculation
+    return speculation is not None and speculation.smoothed
+
+
 def deployment_of(config: ServerConfig, tier: TierConfig, *, where: str = "") -> Deployment:
     """The deployment that serves a tier: the server's, with what the tier that has the engine overrides."""
     own = engine_tier(config, tier).deployment

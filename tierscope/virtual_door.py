@@ -18,7 +18,7 @@ from mockserver.config import ServerConfig
 from mockserver.desk import Choice, Desk
 from mockserver.faults import Struck
 from mockserver.job import Job, StepDone
-from mockserver.server_config import engine_tier
+from mockserver.server_config import engine_tier, smooths
 from mockserver.tier_config import TierConfig
 from mockserver.virtual import Finished, VirtualServer
 from tierscope.virtual_ask import Asks
@@ -220,12 +220,6 @@ class Door:
             )
         words = [word for message in (*flight.said, speech.said(answer)) for word in message.split()]
         return prefix_blocks.of_words(words, cache.block_tokens)
-
-
-def smooths(config: ServerConfig, tier: TierConfig) -> bool:
-    """Whether the engine that serves a tier hands the tokens of a step on one by one."""
-    speculation = engine_tier(config, tier).speculation
-    return speculation is not None and speculation.smoothed
 
 
 def named(request: Request, key: str) -> str | None:

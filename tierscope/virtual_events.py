@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from loadtest.plan import Network
 from mockserver import faults
 from mockserver.config import ServerConfig
+from mockserver.server_config import smooths
 from mockserver.speculation import smoothed
 from mockserver.virtual import Finished
-from tierscope.virtual_door import Served, smooths
+from tierscope.virtual_door import Served
 
 _SALT_NETWORK = 5
 SEVERED = ("cut", "reset")
