@@ -36,7 +36,6 @@ from analysis.model import (
 )
 from analysis.ragged import Bools
 from analysis.runs import summarise_runs
-from analysis.step_law import StepLaw
 from analysis.sweep import Level
 from analysis.ttft_law import TtftLaw
 from mockserver.hardware import Deployment
@@ -214,9 +213,11 @@ def _batch_from_calibration(
         for arm in arms.split(loaded, window.measured(loaded.requests))
     }
     found = (
-        calibrated.answer(tier.tier, tier.step_s, law, context_tokens=context_tokens)
+        calibrated.answer(
+            tier.tier, tier.step_s, laws.get(tier.tier, "it has no such tier"), context_tokens=context_tokens
+        )
         for tier in summaries
-        if not levels[tier.tier] and isinstance(law := laws.get(tier.tier, ""), StepLaw)
+        if not levels[tier.tier]
     )
     return [answer for answer in found if answer is not None]
 

@@ -25,11 +25,13 @@ _DRAWS, _GRID = 200, 300
 
 
 def answer(
-    tier: str, step_s: Estimate, law: StepLaw, *, context_tokens: float | None = None, seed: int = 0
+    tier: str, step_s: Estimate, law: StepLaw | str, *, context_tokens: float | None = None, seed: int = 0
 ) -> BatchAnswer | None:
-    """The batch of a tier whose step was measured; None where it was not."""
+    """The batch of a tier whose step was measured; None where it was not. A law may be why there is none."""
     if step_s.value is None:
         return None
+    if isinstance(law, str):
+        return _no_curve(tier, law)
     context = context_tokens or CONTEXT_TOKENS
     best, drawn, sensitivity = invert(law, step_s, context, known=context_tokens is not None, seed=seed)
     low, high = (float(end) for end in np.quantile(drawn, [0.025, 0.975]))
@@ -45,6 +47,18 @@ def answer(
         identified=identified,
         sensitivity=sensitivity,
         sentence=_sentence(tier, found, law, identified=identified, outside=outside),
+    )
+
+
+def _no_curve(tier: str, why: str) -> BatchAnswer:
+    return BatchAnswer(
+        tier=tier,
+        method="calibrated sweep",
+        quantity="batch",
+        estimate=Estimate(value=None),
+        identified=False,
+        sensitivity=None,
+        sentence=f"The sweep gives no curve for {tier}: {why}.",
     )
 
 

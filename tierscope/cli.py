@@ -251,6 +251,10 @@ def report(
             help="For --price-ratio: price/cost of the compared tier over the baseline's, from … to ….",
         ),
     ] = None,
+    calibration: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN_DIR", help="A sweep of these tiers with nobody else there; repeatable."),
+    ] = None,
 ) -> None:
     """Say what the server must be doing: verdict, step time, batch, all with intervals.
 
@@ -273,6 +277,7 @@ def report(
         decode_margin=decode_margin,
         law_error=law_error,
         profit_ratios=profit_ratios,
+        calibration=calibration or [],
     )
     for path in paths:
         typer.echo(str(path))

@@ -36,6 +36,7 @@ def report_runs(
     decode_margin: float = 0.05,
     law_error: float | None = None,
     profit_ratios: tuple[float, float] | None = None,
+    calibration: Sequence[Path] = (),
 ) -> list[Path]:
     """Analyse what was recorded, write the report's files, print the verdict; returns where they are.
 
@@ -43,7 +44,8 @@ def report_runs(
 
     ``runs`` are run folders, or files of other kinds (docs/sources.md), each a path or TIER=PATH; or
     ``asked`` says what to ask of a Prometheus server. ``margin`` is that of prefill; None leaves what the
-    analysis, or a shipped ``hardware``, has by default.
+    analysis, or a shipped ``hardware``, has by default. ``calibration`` are run folders of sweeps of the same
+    tiers.
     """
     from analysis import report
     from analysis.analyze import analyze
@@ -57,9 +59,11 @@ def report_runs(
     opened = inputs.read(given) if asked is None else prometheus.read(asked, given=given)
     answer: Callable[..., Report]
     if isinstance(opened, Aggregate):
+        if calibration:
+            raise BadInputError("--calibration: needs a run folder to compare with, and single requests")
         answer = partial(aggregate_report.answer, opened)
     else:
-        answer = partial(analyze, opened)
+        answer = partial(analyze, opened, calibration=calibration)
     model = answer(
         baseline=baseline,
         compared=compared,

@@ -84,3 +84,18 @@ def test_what_cannot_be_is_refused_in_one_line(
     said = capsys.readouterr().err
     assert line in said
     assert said.count("\n") == 1
+
+
+def test_a_sweep_that_is_none_gives_no_curve_and_says_why(reported: Any, recorded: Path) -> None:
+    found = batch(reported("--calibration", str(recorded)), "calibrated sweep", "standard")
+    assert not found["identified"]
+    assert "too few" in found["sentence"]
+
+
+def test_a_sweep_of_the_same_tier_gives_a_batch_with_its_interval(tmp_path: Path, reported: Any) -> None:
+    """The shipped sweep has five batches; others were there, which a test of the option does not mind."""
+    sweep = tmp_path / "sweep"
+    simulate_run("sweep", profile="h100-70b", seed=2, out=sweep)
+    found = batch(reported("--calibration", str(sweep)), "calibrated sweep", "standard")
+    assert found["sensitivity"] is not None
+    assert found["estimate"]["low"] is not None
