@@ -19,6 +19,7 @@ from analysis import mechanism_rules, speeds
 from analysis.arms import Arm
 from analysis.mechanism_rules import Seen
 from analysis.model import Inseparable, Mechanism, MechanismAnswer, RuleEvidence, Verdict
+from analysis.prefill import CERTAIN
 from analysis.ragged import Floats
 
 SPEED_DIFFERS = 1.05
@@ -132,11 +133,12 @@ def _second_is_slower(seen: Seen, arms: tuple[Arm, Arm]) -> bool:
     medians = [float(np.median(known)) if (known := _known(arm)).size else math.nan for arm in arms]
     speed = medians[0] / medians[1] if all(median > 0 for median in medians) else math.nan
     prefill = math.nan
-    if (found := seen.prefill_ratio).value is not None and not (found.low or 0) <= 1 <= (found.high or 1):
-        prefill = found.value
-    for ratio, differs in ((speed, SPEED_DIFFERS), (prefill, mechanism_rules.PREFILL_RATIO)):
-        if math.isfinite(ratio) and abs(math.log(ratio)) > math.log(differs):
-            return ratio < 1
+    ratio, error = seen.prefill_ratio.value, seen.prefill_error
+    if ratio is not None and error is not None and abs(math.log(ratio)) > CERTAIN * error:
+        prefill = ratio
+    for told, differs in ((speed, SPEED_DIFFERS), (prefill, mechanism_rules.PREFILL_RATIO)):
+        if math.isfinite(told) and abs(math.log(told)) > math.log(differs):
+            return told < 1
     first, second = seen.waits
     return first is not None and second is not None and first.mean_s < second.mean_s
 

@@ -134,7 +134,8 @@ def hardware(seen: Seen) -> RuleEvidence:
             f"those steps the ratio is {alone:.2f}: a smaller batch explains it as well."
         )
         return _evidence(rule, "prefill ratio", ratio, PREFILL_RATIO, None, said)
-    return _evidence(rule, "prefill ratio", ratio, PREFILL_RATIO, faster, f"{shown}.")
+    open_ = not faster and (ratio.high is None or ratio.high > PREFILL_RATIO)
+    return _evidence(rule, "prefill ratio", ratio, PREFILL_RATIO, None if open_ else faster, f"{shown}.")
 
 
 def without_decoding(seen: Seen) -> float | None:

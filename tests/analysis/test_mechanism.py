@@ -169,6 +169,8 @@ def test_prefill_in_small_chunks_beside_a_smaller_batch_is_no_proof_of_hardware(
 
 def test_what_was_not_measured_is_not_called_none() -> None:
     assert judged(seen(prefill_ratio=Estimate(value=None), prefill_error=None)) == "not identified"
+    vague = seen(prefill_ratio=Estimate(value=1.0, low=0.7, high=1.4), prefill_error=0.2)
+    assert judged(vague) == "not identified"
     assert judged(seen(refusal="Decode could not be compared: loaded.")) == "not identified"
     assert judged(seen(step_ratio=Estimate(value=1.0, low=0.8, high=1.25))) == "not identified"
 
@@ -209,3 +211,12 @@ def test_a_faster_baseline_is_told_as_the_faster_tier(tmp_path: Path) -> None:
 def test_waits_too_short_to_matter_are_no_ratio() -> None:
     assert waits.ratio(Wait(0.004, 0.001, 0.005), Wait(0.0001, 0.001, 0.005))[0] == 1.0
     assert waits.ratio(Wait(0.1, 0.01, 0.005), Wait(0.0, 0.001, 0.005))[0] == pytest.approx(20)
+
+
+def test_a_vague_prefill_ratio_does_not_say_which_tier_is_the_faster_one(tmp_path: Path) -> None:
+    """One engine for both tiers with room for six, so full that prefill can hardly be fitted."""
+    config = profiles.load("priority-only")
+    standard, fast = config.tiers
+    small = msgspec.structs.replace(standard, max_batch=5, target_batch=2, when_kv_is_full="preempt")
+    found = report_on(tmp_path, msgspec.structs.replace(config, tiers=(small, fast)))
+    assert (found.faster_tier, found.answer) == ("fast", "priority only")
