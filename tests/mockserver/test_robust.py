@@ -215,6 +215,45 @@ def test_a_client_that_does_not_read_is_cut_off_at_a_bound_and_its_job_dropped(
         assert still_serves(url)
 
 
+@pytest.mark.parametrize("last", [True, False])
+def test_who_does_not_read_the_end_of_an_answer_is_not_waited_for(
+    last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listen = serving.listen
+
+    def narrow(host: str, port: int) -> socket.socket:
+        listener = listen(host, port)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return listener
+
+    monkeypatch.setattr(serving, "listen", narrow)
+    monkeypatch.setattr(http_server, "IDLE_S", 600.0 if last else SHORT_S)
+    asked = json.dumps({"model": "mock", "prompt": ["w"] * 128, "max_tokens": 400}).encode()
+    swift = Deployment(chip="B200", model="Llama-3.1-8B", chips=64, layer_overhead_s=0.0, all_reduce_s=0.0)
+    with served(impatient(deployment=swift)) as url, socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, _, port = url.removeprefix("http://").partition(":")
+        sock.connect((host, int(port)))
+        sock.sendall(raw_http.request("/v1/completions", asked, more="Connection: close\r\n" * last))
+        deadline_s = time.monotonic() + 30
+        while not raw_http.metrics(url)["vllm:request_success_total length"]:
+            assert time.monotonic() < deadline_s
+        time.sleep(4 * SHORT_S)
+        assert raw_http.read(sock).ended != "whole"
+
+
+def test_who_still_sends_when_he_is_refused_gets_to_read_why() -> None:
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\n\r\n".encode()
+    with served(impatient()) as url:
+        for sent in (head, b"nonsense\r\n\r\n"):
+            with raw_http.connect(url) as sock:
+                sock.sendall(sent)
+                for _ in range(3):
+                    time.sleep(0.05)
+                    sock.sendall(b" " * 1000)
+                assert raw_http.read(sock).status in (400, 413)
+
+
 def test_requests_that_come_together_are_answered_in_turn() -> None:
     body = json.dumps(ask(max_tokens=2, stream=True)).encode()
     with served(impatient()) as url, raw_http.connect(url) as sock:
