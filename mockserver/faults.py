@@ -11,6 +11,8 @@ from random import Random
 from mockserver.ask import RefusalKind, RefusedError
 from mockserver.wire_config import Fault, FaultKind
 
+GARBAGE = b'data: {"unfinished": \n\n'
+"""What the fault of that kind sends."""
 _KINDS: dict[int, RefusalKind] = {
     400: "invalid", 404: "not_found", 405: "method", 408: "timeout", 413: "too_large", 429: "rate_limited",
     503: "overloaded", 504: "timeout", 529: "overloaded",

@@ -13,14 +13,13 @@ from mockserver import faults
 from mockserver.answering import Answering
 from mockserver.ask import Voice
 from mockserver.connection import Connection
-from mockserver.faults import Struck
+from mockserver.faults import GARBAGE, Struck
 from mockserver.http_response import EVENT_STREAM, head
 from mockserver.job import Finished, Started
 from mockserver.outlet import Cancellable, Outlet, Timing
 from mockserver.response import Headers, How, OnOver
 from mockserver.wire_config import Fault, Wire
 
-GARBAGE = b'data: {"unfinished": \n\n'
 _NAMED_GARBAGE = b"event: content_block_delta\n" + GARBAGE  # Anthropic's client skips events without a name
 
 

@@ -13,7 +13,7 @@ from loadtest.records import EventKind, Outcome, RequestRecord
 from mockserver import faults, openai_errors
 from mockserver.ask import Quota
 from mockserver.config import ServerConfig
-from mockserver.stream import GARBAGE
+from mockserver.faults import GARBAGE
 from tierscope.virtual_door import Flight, Refused, Served, named
 from tierscope.virtual_events import Events, broken_before_garbage, delivered, moments, sent
 
