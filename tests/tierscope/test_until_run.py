@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,8 +44,8 @@ def tierscope(*words: object, timeout_s: float = 200) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+@contextmanager
+def serving() -> Iterator[str]:
     command = [sys.executable, "-m", "tierscope", "serve", "fast-tier", "--port", "0"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
@@ -55,6 +57,12 @@ def server() -> Iterator[str]:
     child.stdout.close()
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serving() as url:
+        yield url
+
+
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
     path = tmp_path / "plan.toml"
@@ -62,26 +70,35 @@ def plan(tmp_path: Path) -> Path:
     return path
 
 
+Ended = tuple[Path, subprocess.CompletedProcess[str]]
+
+
+def run_until_verdict(folder: Path, workers: int) -> Ended:
+    plan, out = folder / "plan.toml", folder / "run"
+    plan.write_text(PLAN)
+    until = ("--until", "verdict", "--workers", workers, "--metrics-port", 0)
+    with serving() as url:
+        return out, tierscope("run", plan, "--url", url, "--out", out, *until)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Ended]:
+    """A run without workers and one with two, each on a server of its own: nearly all of it is waiting."""
+    with ThreadPoolExecutor() as pool:
+        runs = {
+            workers: pool.submit(run_until_verdict, tmp_path_factory.mktemp("until"), workers)
+            for workers in (0, 2)
+        }
+        return {workers: run.result() for workers, run in runs.items()}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_ends_at_its_verdict_with_nothing_cut_off_and_its_report_claims_no_more(
-    server: str, plan: Path, tmp_path: Path, workers: int
+    ended: dict[int, Ended], tmp_path: Path, workers: int
 ) -> None:
-    out, data = tmp_path / "run", tmp_path / "r.json"
-    done = tierscope(
-        "run",
-        plan,
-        "--url",
-        server,
-        "--out",
-        out,
-        "--metrics-port",
-        0,
-        "--until",
-        "verdict",
-        "--workers",
-        workers,
-    )
+    out, done = ended[workers]
+    data = tmp_path / "r.json"
     assert done.returncode == 0, done.stderr
     assert f"{CONCLUSIVE}: fast decodes" in done.stdout
     assert "Traceback" not in done.stderr
