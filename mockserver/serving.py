@@ -87,8 +87,8 @@ async def _until_told(
 async def _sweep() -> None:
     """Look for garbage now and then, instead of whenever so many objects were made.
 
-    Python looks at all that lives when enough is new, which holds back tokens for 5 to 20 ms every second or two
-    at 1,000 streams of short answers. What is young is looked at each second, the rest once a minute.
+    Python looks at all that lives when enough is new, which holds back tokens for 5 to 20 ms every second or
+    two at 1,000 streams of short answers. What is young is looked at each second, the rest once a minute.
     """
     gc.collect()
     gc.freeze()  # what is there by now stays
