@@ -89,7 +89,7 @@ def analyze(
         tiers=summaries,
         prefill=[prefill.describe(arm, laws[arm.tier]) for arm in tiers],
         batch=[
-            *_batch_from_tiers(answer, price_ratio, margin_ratios),
+            *batch.from_verdict(answer, price_ratio, margin_ratios),
             *_batch_from_hardware(tiers, summaries, levels, deployment, context_tokens, law_error),
             *_batch_from_calibration(summaries, levels, calibration, context_tokens),
             *_batch_from_sweep(levels),
@@ -150,18 +150,6 @@ def _levels(arm: Arm, loaded: Loaded) -> list[Level]:
     for number, info in enumerate(loaded.infos):
         mine = arm.good.column("run") == number
         found += sweep.measure(arm.good.where(mine), arm.step_gaps.where(mine), info.plan)
-    return found
-
-
-def _batch_from_tiers(
-    answer: Verdict, price_ratio: float | None, margin_ratios: tuple[float, float]
-) -> list[BatchAnswer]:
-    if answer.decode is None or answer.baseline_tier is None or answer.compared_tier is None:
-        return []
-    ratio, names = answer.decode.speed_ratio, (answer.baseline_tier, answer.compared_tier)
-    found = [batch.from_step_ratio(ratio, names=names)]
-    if price_ratio is not None:
-        found += batch.from_prices(ratio, price_ratio, margin_ratios=margin_ratios, names=names)
     return found
 
 

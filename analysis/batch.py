@@ -14,13 +14,26 @@ import math
 from typing import Literal
 
 from analysis import numbers
-from analysis.model import BatchAnswer, Estimate
+from analysis.model import BatchAnswer, Estimate, Verdict
 
 MARGIN_RATIOS = (0.7, 1.5)
 """(Price / cost) of the compared tier over that of the baseline, if nobody says better: an assumption, not a
 measurement. The fast tier may carry a premium of half from those in a hurry, or be sold a third cheaper to
 win them. That prices alone say little: one provider asked 6× and then 2× for the same kind of fast tier in
 2026."""
+
+
+def from_verdict(
+    verdict: Verdict, price_ratio: float | None, margin_ratios: tuple[float, float]
+) -> list[BatchAnswer]:
+    """What the compared step times bound, and the price ratio if there is one; empty without two tiers."""
+    if verdict.decode is None or verdict.baseline_tier is None or verdict.compared_tier is None:
+        return []
+    ratio, names = verdict.decode.speed_ratio, (verdict.baseline_tier, verdict.compared_tier)
+    found = [from_step_ratio(ratio, names=names)]
+    if price_ratio is not None:
+        found += from_prices(ratio, price_ratio, margin_ratios=margin_ratios, names=names)
+    return found
 
 
 def from_step_ratio(ratio: Estimate, *, names: tuple[str, str]) -> BatchAnswer:

@@ -69,7 +69,7 @@ def answer(
         tiers=summaries,
         prefill=[prefill.describe_law(name, _requests(told, name), laws[name]) for name in tiers],
         batch=[
-            *_from_tiers(said, price_ratio, margin_ratios),
+            *batch.from_verdict(said, price_ratio, margin_ratios),
             *_from_hardware(told, summaries, deployment, context_tokens, law_error),
         ],
         figures=aggregate_figures.draw(told, tiers, laws),
@@ -257,18 +257,6 @@ def _runs(told: Aggregate, tiers: list[TierSummary]) -> list[RunSummary]:
             environment={"made by": told.source.name},
         )
     ]
-
-
-def _from_tiers(
-    said: Verdict, price_ratio: float | None, margin_ratios: tuple[float, float]
-) -> list[BatchAnswer]:
-    if said.decode is None or said.baseline_tier is None or said.compared_tier is None:
-        return []
-    ratio, names = said.decode.speed_ratio, (said.baseline_tier, said.compared_tier)
-    found = [batch.from_step_ratio(ratio, names=names)]
-    if price_ratio is not None:
-        found += batch.from_prices(ratio, price_ratio, margin_ratios=margin_ratios, names=names)
-    return found
 
 
 def _from_hardware(

@@ -7,33 +7,9 @@ import pytest
 from mockserver import config
 from mockserver.config_check import ENGINE_KEYS
 from mockserver.hardware import Chip, Model
+from tests.mockserver.small_profile import GOOD, read
 from tierscope.errors import BadInputError
 from tierscope.validate import validate_files
-
-GOOD = """
-name = "small"
-max_context_tokens = 8192
-[deployment]
-chip = "H100"
-model = "Llama-3.1-8B"
-[[tiers]]
-name = "standard"
-service_tiers = ["default"]
-max_batch = 64
-target_batch = 32
-[[tiers]]
-name = "fast"
-service_tiers = ["priority", "fast"]
-max_batch = 8
-deployment = { chip = "H200", kv_bits = 8 }
-"""
-
-
-def read(tmp_path: Path, text: str) -> config.ServerConfig:
-    path = tmp_path / "server.toml"
-    path.write_text(text)
-    return config.load(str(path))
-
 
 SHARING = """
 [[tiers]]
