@@ -124,6 +124,8 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; raises BadInputError, in one line, for an address that cannot be."""
     if not 0 <= port <= 65535:
         raise BadInputError(f"--port: {port} is not allowed; expected 0 to 65535")
+    if not host.strip():  # to a socket that means every interface
+        raise BadInputError(f"--host: {host!r} is not allowed; expected an address, 0.0.0.0 for all of them")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)

@@ -275,6 +275,7 @@ def test_bad_words_on_the_command_line_are_one_line_and_exit_with_2(tmp_path: Pa
         (("run", "ab", "--url", "http://127.0.0.1:1", "--model", "m", "--out", broken), "is no folder"),
         (("serve", "no-such-profile"), "no-such-profile"),
         (("serve", "--port", "70000"), "--port: 70000 is not allowed; expected 0 to 65535"),
+        (("serve", "--host", ""), "--host: '' is not allowed; expected an address, 0.0.0.0 for all of them"),
         (
             ("report", tmp_path, "--price-ratio", "0"),
             "--price-ratio: 0.0 is not allowed; expected 0.01 to 1000",

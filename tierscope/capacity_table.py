@@ -14,11 +14,12 @@ _HOUR_S = 3600.0
 
 def question(rows: TraceRows, offered: Offered, config: ServerConfig, tier: TierConfig, goal: Goal) -> str:
     """What is asked: how much traffic, of whom, with what promise."""
-    span_s = max(1e-9, float(offered.at_ns[-1]) / 1e9)
+    span_s = float(offered.at_ns[-1]) / 1e9
+    rate = f"{len(offered) / span_s:.2f} a second" if span_s else "all at one instant"
     left_out = f", {rows.left_out} rows without tokens left out" if rows.left_out else ""
     cache = "" if offered.blocks is None else "; prefixes that the trace shares are cached"
     return (
-        f"{len(offered)} requests in {_span(span_s)} ({len(offered) / span_s:.2f} a second), "
+        f"{len(offered)} requests in {_span(span_s)} ({rate}), "
         f"{rows.prompt_tokens.mean():.0f} tokens in and {rows.output_tokens.mean():.0f} out in the mean"
         f"{left_out}\n"
         f"to tier {tier.name} of {config.name}, alone{cache}: {goal.goodput_ratio:.1%} with "
@@ -41,19 +42,19 @@ def _row(service: Service, config: ServerConfig, tier: TierConfig) -> str:
     row = f"{service.replicas:8d}  {goodput(service):>8s}"
     if service.given_up:
         return row
-    ttft, tpot = _quantiles(service.ttft_s), _quantiles(service.tpot_s)
     hours, usd = _chip_hours(service, config, tier)
-    row += f"   {ttft[0]:8.3f} {ttft[1]:8.3f}   {tpot[0] * 1e3:8.1f} {tpot[1] * 1e3:8.1f}"
+    row += f"   {_quantiles(service.ttft_s, 3)}   {_quantiles(service.tpot_s * 1e3, 1)}"
     row += f"   {service.busy_ratio:4.0%}   {service.mean_batch:5.1f}   {hours:10.{1 if hours >= 10 else 3}f}"
     return row if usd is None else f"{row}   {usd:,.2f}"
 
 
-def _quantiles(times_s: NDArray[np.float64]) -> tuple[float, float]:
-    known = times_s[~np.isnan(times_s)]
+def _quantiles(times: NDArray[np.float64], decimals: int) -> str:
+    """Median and 99th percentile of those that are known: a dash where none is, as TPOT of single tokens."""
+    known = times[~np.isnan(times)]
     if not len(known):
-        return float("nan"), float("nan")
+        return f"{'–':>8} {'–':>8}"
     middle, late = np.quantile(known, [0.5, 0.99]).tolist()
-    return middle, late
+    return f"{middle:8.{decimals}f} {late:8.{decimals}f}"
 
 
 def _span(seconds: float) -> str:

@@ -49,7 +49,8 @@ MetricsPort = Annotated[
     int, typer.Option(callback=_within(0, 65535), help="Prometheus metrics while the run lasts; 0: none.")
 ]
 SeedOption = Annotated[
-    int | None, typer.Option("--seed", callback=_within(0, 2**63 - 1), help="Overrides the plan's seed.")
+    int | None,
+    typer.Option("--seed", callback=_within(0, 2**63 - 1), help="Overrides the seed of the plan or profile."),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Write into a folder that holds files already.")]
 

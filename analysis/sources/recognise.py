@@ -1,5 +1,6 @@
 """Which tool made a file, told by what is in it: a name says nothing, and may lie."""
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,11 @@ def read(path: Path) -> list[Imported] | Aggregate:
     """
     where = str(path)
     try:
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise BadInputError(f"{where}: is {size:,} bytes long; expected at most {MOST_BYTES:,}")
+        status = path.stat()
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):  # some never end
+            raise BadInputError(f"{where}: is a device; expected {KNOWN}")
+        if status.st_size > MOST_BYTES:
+            raise BadInputError(f"{where}: is {status.st_size:,} bytes long; expected at most {MOST_BYTES:,}")
         data = path.read_bytes()
     except OSError as error:
         raise BadInputError(f"{where}: cannot be read: {error.strerror}") from error

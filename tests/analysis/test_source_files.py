@@ -329,3 +329,10 @@ def test_what_all_failed_is_data_and_exit_code_1(tmp_path: Path, capfd: pytest.C
     assert main(["report", str(path), "--out", str(tmp_path / "r.html")]) == 1
     assert "None of 2 requests succeeded" in capfd.readouterr().out
     assert (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize("path", ["/dev/full", "/dev/zero", "/dev/null"])
+def test_a_device_is_refused_before_it_is_read(path: str) -> None:
+    """Some of them never end."""
+    with pytest.raises(BadInputError, match=f"^{path}: is a device; expected "):
+        recognise.read(Path(path))

@@ -136,7 +136,18 @@ def test_the_example_of_the_page_is_what_the_command_prints(monkeypatch: pytest.
     example = re.search(r"^\$ tierscope (capacity .*?)\n(?=\S)(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert example is not None
     monkeypatch.chdir(ROOT)
-    assert tierscope(*example[1].split()).stdout == example[2]
+    assert tierscope(*example[1].replace("\\\n", "").split()).stdout == example[2]
+
+
+def test_what_a_trace_does_not_have_is_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Answers of one token have no TPOT, and requests of one instant no rate."""
+    path = tmp_path / "ones.csv"
+    path.write_text("Timestamp,Model,Request tokens,Response tokens\n" + "0.5,ChatGPT,10,1\n" * 2)
+    capacity(path)
+    said = capsys.readouterr().out
+    assert "2 requests in 0.0 s (all at one instant)" in said
+    assert re.search(r"100\.00% .* –        –   ", said)
+    assert "nan" not in said
 
 
 def test_a_promise_that_nobody_can_keep_fails_and_says_so(tmp_path: Path) -> None:
@@ -216,7 +227,7 @@ def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[st
     page = (EXCERPTS.parents[2] / "docs" / "virtual-time.md").read_text(encoding="utf-8")
     _, shown, _ = page.split("```", 2)
     lines = shown.strip().splitlines()
-    words = " ".join(lines[:2]).split()
+    words = " ".join(lines[:2]).replace("\\", "").split()
     trace, options = EXCERPTS.parents[2] / words[3], dict(zip(words[4::2], words[5::2], strict=True))
     capacity(
         trace,
